@@ -87,7 +87,6 @@ EXCEPTIONS = {
     ("dataplane/rpc/call", "dataplane/rpc/autograd"): "a call in a context is recorded",
     ("ps/save", "ps/core"): "a save walks the core's tables",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
-    ("trainer_client/hub/kafka", "trainer_client/hub"): "a topic is made into batches of the hub",
 }
 
 

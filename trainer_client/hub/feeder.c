@@ -13,6 +13,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/open_source.h"
 #include "trainer_client/hub/samples/live_input.h"
 
 #define IDLE_WAIT_US       20000u

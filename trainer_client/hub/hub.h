@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include "dataplane/wire/base/trace.h"
 #include "dataplane/wire/format/mr_status.h"
-#include "trainer_client/hub/batch_source.h"
+#include "trainer_client/hub/samples/batch_source.h"
 #include "trainer_client/hub/plan/parts.h"
 #include "trainer_client/hub/plan/request.h"
 #include "trainer_client/hub/plan/trainers.h"

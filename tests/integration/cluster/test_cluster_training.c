@@ -25,7 +25,7 @@
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
 #include "trainer_client/examples/common/fm_model.h"
-#include "trainer_client/hub/batch_source.h"
+#include "trainer_client/hub/open_source.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
 #include "tests/integration/end_with_test.h"

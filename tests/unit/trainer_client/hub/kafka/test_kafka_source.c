@@ -55,7 +55,7 @@ static struct hub_request request_of(const char *path)
     return r;
 }
 
-static enum mr_status open_request(const struct hub_request *request, struct hub_kafka_source **s)
+static enum mr_status open_request(const struct hub_request *request, struct hub_batch_source **s)
 {
     const struct hub_batch_source_options options = {.request = request,
                                                      .formats = formats,
@@ -66,9 +66,9 @@ static enum mr_status open_request(const struct hub_request *request, struct hub
     return hub_kafka_source_open(&options, s, error_text);
 }
 
-static struct hub_kafka_source *open_source(const char *path)
+static struct hub_batch_source *open_source(const char *path)
 {
-    struct hub_kafka_source *s = NULL;
+    struct hub_batch_source *s = NULL;
     const struct hub_request request = request_of(path);
     if (open_request(&request, &s) != MR_OK)
         fail_msg("%s", error_text);
@@ -80,24 +80,24 @@ static time_t limit(void)
     return time(NULL) + LIMIT_S;
 }
 
-static enum mr_status begin(struct hub_kafka_source *s, uint32_t partition, const uint64_t *known,
+static enum mr_status begin(struct hub_batch_source *s, uint32_t partition, const uint64_t *known,
                             uint64_t *data)
 {
     enum mr_status status = MR_NOT_READY;
     for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
-        status = hub_kafka_source_begin(s, partition, known, data, error_text);
+        status = hub_batch_source_begin(s, partition, known, data, error_text);
         if (status == MR_NOT_READY)
             wait_a_little();
     }
     return status;
 }
 
-static enum mr_status build(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
+static enum mr_status build(struct hub_batch_source *s, uint32_t partition, uint64_t sequence,
                             struct hub_batch *b)
 {
     enum mr_status status = MR_NOT_READY;
     for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
-        status = hub_kafka_source_build(s, partition, sequence, b, error_text);
+        status = hub_batch_source_build(s, partition, sequence, b, error_text);
         if (status == MR_NOT_READY)
             wait_a_little();
     }
@@ -158,15 +158,15 @@ static void each_partition_has_batches_of_its_own(void **state)
     kafka_mock_topic(&kafka, "parts", 3);
     put_lines("parts", 0, 0, 10);
     put_lines("parts", 2, 1000, 8);
-    struct hub_kafka_source *s = open_source("kafka:parts");
-    assert_int_equal(hub_kafka_source_partitions(s), 3);
-    while (hub_kafka_source_ready(s, error_text) ==
+    struct hub_batch_source *s = open_source("kafka:parts");
+    assert_int_equal(hub_batch_source_parts(s), 3);
+    while (hub_batch_source_ready(s, error_text) ==
            MR_NOT_READY) /* until each has told whether it has messages */
         wait_a_little();
-    assert_int_equal(hub_kafka_source_ready(s, error_text), MR_OK);
-    assert_int_equal(hub_kafka_source_look(s, 0, error_text), MR_OK);
-    assert_int_equal(hub_kafka_source_look(s, 2, error_text), MR_OK);
-    assert_int_not_equal(hub_kafka_source_salt(s, 0), hub_kafka_source_salt(s, 2));
+    assert_int_equal(hub_batch_source_ready(s, error_text), MR_OK);
+    assert_int_equal(hub_batch_source_look(s, 0, error_text), MR_OK);
+    assert_int_equal(hub_batch_source_look(s, 2, error_text), MR_OK);
+    assert_int_not_equal(hub_batch_source_salt(s, 0), hub_batch_source_salt(s, 2));
     assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
     assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
     assert_int_equal(build(s, 2, 0, &b), MR_OK);
@@ -178,31 +178,31 @@ static void each_partition_has_batches_of_its_own(void **state)
     assert_int_equal(b.sequence, 1);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
-    assert_int_equal(hub_kafka_source_build(s, 0, 2, &b, error_text), MR_NOT_READY); /* two of four */
-    assert_int_equal(hub_kafka_source_lag(s, 0, 1), 6);
+    assert_int_equal(hub_batch_source_build(s, 0, 2, &b, error_text), MR_NOT_READY); /* two of four */
+    assert_int_equal(hub_batch_source_lag(s, 0, 1), 6);
     put_lines("parts", 0, 10, 2);
     assert_int_equal(build(s, 0, 2, &b), MR_OK);
     check_lines(&b, 8, 4);
-    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
-    assert_int_equal(hub_kafka_source_look(s, 1, error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_look(s, 1, error_text), MR_NOT_READY);
     put_lines("parts", 1, 7, 4); /* it joins in with its first message */
     assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
     assert_int_equal(build(s, 1, 0, &b), MR_OK);
     check_lines(&b, 7, 4);
-    assert_int_equal(hub_kafka_source_batches(s, 1), HUB_BATCHES_UNKNOWN);
-    hub_kafka_source_finish(s);
-    assert_int_equal(hub_kafka_source_batches(s, 0), 3);
-    assert_int_equal(hub_kafka_source_batches(s, 1), 1);
-    assert_int_equal(hub_kafka_source_build(s, 0, 3, &b, error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_batches(s, 1), HUB_BATCHES_UNKNOWN);
+    hub_batch_source_finish(s);
+    assert_int_equal(hub_batch_source_batches(s, 0), 3);
+    assert_int_equal(hub_batch_source_batches(s, 1), 1);
+    assert_int_equal(hub_batch_source_build(s, 0, 3, &b, error_text), MR_NOT_READY);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
-static void wait_for_partitions(struct hub_kafka_source *s, uint32_t partitions)
+static void wait_for_partitions(struct hub_batch_source *s, uint32_t partitions)
 {
-    for (time_t until = limit(); hub_kafka_source_partitions(s) < partitions && time(NULL) < until;)
+    for (time_t until = limit(); hub_batch_source_parts(s) < partitions && time(NULL) < until;)
         wait_a_little();
-    assert_int_equal(hub_kafka_source_partitions(s), partitions);
+    assert_int_equal(hub_batch_source_parts(s), partitions);
 }
 
 static void a_partition_that_is_added_is_found(void **state)
@@ -213,8 +213,8 @@ static void a_partition_that_is_added_is_found(void **state)
     put_lines("grows", 0, 0, 8);
     put_lines("grows", 2, 100, 8);
     atomic_store(&kafka_mock_shown_partitions, 1);
-    struct hub_kafka_source *s = open_source("kafka:grows");
-    assert_int_equal(hub_kafka_source_partitions(s), 1);
+    struct hub_batch_source *s = open_source("kafka:grows");
+    assert_int_equal(hub_batch_source_parts(s), 1);
     assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
@@ -222,28 +222,28 @@ static void a_partition_that_is_added_is_found(void **state)
     assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
     assert_int_equal(build(s, 2, 0, &b), MR_OK);
     check_lines(&b, 100, 4); /* also what came before it was found */
-    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
     atomic_store(&kafka_mock_shown_partitions, 1); /* as a recreated topic may have */
     for (uint32_t answers = atomic_load(&kafka_mock_answers); atomic_load(&kafka_mock_answers) < answers + 2;
          wait_a_little())
-        assert_int_equal(hub_kafka_source_partitions(s), 3);
+        assert_int_equal(hub_batch_source_parts(s), 3);
     put_lines("grows", 1, 50, 4);
     assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
     s = open_source(
         "kafka:grows"); /* it is the same partition for a start that knows it from the beginning */
     assert_int_equal(begin(s, 2, &data[2], &again), MR_OK);
     assert_int_equal(again, data[2]);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
 {
-    struct hub_kafka_source *s;
+    struct hub_batch_source *s;
     kafka_mock_topic(&kafka, "large", HUB_PARTS_MAX + 1);
     const struct hub_request request = request_of("kafka:large");
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
@@ -252,7 +252,7 @@ static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
     s = open_source("kafka:large");
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
     wait_for_partitions(s, HUB_PARTS_MAX);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void batches_are_the_same_again(void **state)
@@ -261,7 +261,7 @@ static void batches_are_the_same_again(void **state)
     uint64_t data, again;
     kafka_mock_topic(&kafka, "again", 1);
     put_lines("again", 0, 0, 40);
-    struct hub_kafka_source *s = open_source("kafka:again");
+    struct hub_batch_source *s = open_source("kafka:again");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     for (uint32_t n = 0; n < 10; n++) {
         assert_int_equal(build(s, 0, n, &b), MR_OK);
@@ -271,7 +271,7 @@ static void batches_are_the_same_again(void **state)
         assert_int_equal(build(s, 0, n, &b), MR_OK);
         check_lines(&b, 4 * n, 4);
     }
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     s = open_source("kafka:again"); /* a start that goes on at batch 7 */
     assert_int_equal(begin(s, 0, &data, &again), MR_OK);
     assert_int_equal(again, data);
@@ -280,7 +280,7 @@ static void batches_are_the_same_again(void **state)
     assert_int_equal(build(s, 0, 8, &b), MR_OK);
     check_lines(&b, 32, 4);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void messages_of_all_sorts_are_counted_by_offset(void **state)
@@ -299,7 +299,7 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
         put_text("sorts", 0, i % 2 == 0 ? "" : "neither");
     put_lines("sorts", 0, 3, 4);
     broken_shown = 0;
-    struct hub_kafka_source *s = open_source("kafka:sorts");
+    struct hub_batch_source *s = open_source("kafka:sorts");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     for (int turn = 0; turn < 2; turn++) { /* counted once, however often they are read */
         assert_int_equal(build(s, 0, 0, &b), MR_OK);
@@ -309,10 +309,10 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
         assert_int_equal(b.slots, 26);
         assert_int_equal(build(s, 0, 2, &b), MR_OK);
         check_lines(&b, 3, 4);
-        assert_int_equal(hub_kafka_source_info(s)->broken_lines, 3);
+        assert_int_equal(hub_batch_source_info(s)->broken_lines, 3);
         assert_int_equal(broken_shown, 3);
     }
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     struct hub_request strict = request_of("kafka:sorts?messages=2");
     strict.strict = true;
     assert_int_equal(open_request(&strict, &s), MR_OK);
@@ -325,7 +325,7 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
         assert_non_null(strstr(error_text, "kafka:sorts[0]: offset 3: broken line:"));
     }
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void messages_of_another_format_are_refused(void **state)
@@ -337,20 +337,20 @@ static void messages_of_another_format_are_refused(void **state)
         put_text("other", 0, "1 2:3");
     kafka_mock_flush(&kafka);
     struct hub_request request = request_of("kafka:other?messages=20");
-    struct hub_kafka_source *s = open_source(request.path);
+    struct hub_batch_source *s = open_source(request.path);
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_BAD_MESSAGE);
     assert_non_null(
         strstr(error_text, "is not in the format criteo: 16 of 16 lines are broken, such as at offset 15"));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     assert_int_equal(open_request(&request, &s), MR_OK);
     enum mr_status status;
-    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
+    while ((status = hub_batch_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, "kafka:other[0]: the message at offset 0"));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     snprintf(request.format, sizeof(request.format), "%s", "parquet");
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "unknown format 'parquet'"));
@@ -371,20 +371,20 @@ static void blocks_of_a_message_go_into_one_batch(void **state)
     struct hub_batch b = {0};
     uint64_t data;
     static struct block_bytes bytes;
-    struct hub_kafka_source *s;
+    struct hub_batch_source *s;
     kafka_mock_topic(&kafka, "blocks", 2);
     struct hub_request request = request_of("kafka:blocks?messages=2");
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     assert_int_equal(open_request(&request, &s), MR_OK);
-    assert_int_equal(hub_kafka_source_ready(s, error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_ready(s, error_text), MR_NOT_READY);
     block_put_samples(&bytes, 0, 3, true);
     block_put_samples(&bytes, 3, 1, true);
     kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used);
     kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used - 1); /* the second one is cut off */
     kafka_mock_flush(&kafka);
-    while (hub_kafka_source_ready(s, error_text) == MR_NOT_READY)
+    while (hub_batch_source_ready(s, error_text) == MR_NOT_READY)
         wait_a_little();
-    assert_int_equal(hub_kafka_source_info(s)->format->slots, 2);
+    assert_int_equal(hub_batch_source_info(s)->format->slots, 2);
     assert_int_equal(begin(s, 1, NULL, &data), MR_OK);
     assert_int_equal(build(s, 1, 0, &b), MR_OK);
     assert_true(b.samples == 7 && b.slots == 2 && b.dense_count == 2 && b.has_weights);
@@ -394,9 +394,9 @@ static void blocks_of_a_message_go_into_one_batch(void **state)
         assert_true(b.keys[3 * i] == n && b.keys[3 * i + 2] == n + 2000);
         assert_true(b.offsets[2 * i + 1] == 3 * i + 1 && b.weights[3 * i] == (float)n / 2);
     }
-    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 1);
+    assert_int_equal(hub_batch_source_info(s)->broken_lines, 1);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void any_partition_gives_the_shape_of_blocks(void **state)
@@ -404,7 +404,7 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     struct hub_batch b = {0};
     uint64_t data;
     static struct block_bytes bytes;
-    struct hub_kafka_source *s;
+    struct hub_batch_source *s;
     enum mr_status status;
     kafka_mock_topic(&kafka, "shape", 3);
     struct hub_request request = request_of("kafka:shape?messages=2");
@@ -416,23 +416,23 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     }
     kafka_mock_flush(&kafka);
     assert_int_equal(open_request(&request, &s), MR_OK);
-    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
+    while ((status = hub_batch_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, ", from which the shape of samples is taken, cannot be used: "));
     kafka_mock_put(&kafka, "shape", 2, bytes.bytes, bytes.used);
     kafka_mock_flush(&kafka);
     for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
-        status = hub_kafka_source_ready(s, error_text); /* as when the plan is started again */
+        status = hub_batch_source_ready(s, error_text); /* as when the plan is started again */
     assert_int_equal(status, MR_OK);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(begin(s, i, NULL, &data), MR_OK);
         assert_int_equal(build(s, i, 0, &b), MR_OK);
         assert_int_equal(b.samples, 3);
     }
-    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 2);
+    assert_int_equal(hub_batch_source_info(s)->broken_lines, 2);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
@@ -440,7 +440,7 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
     struct hub_batch b = {0};
     uint64_t data, again;
     static struct block_bytes bytes;
-    struct hub_kafka_source *s;
+    struct hub_batch_source *s;
     enum mr_status status;
     kafka_mock_topic(&kafka, "nulls", 2);
     struct hub_request request = request_of("kafka:nulls?messages=2");
@@ -452,9 +452,9 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
     for (uint32_t i = 0; i < 2; i++) /* there are messages, and none of them tells */
         assert_int_equal(begin(s, i, NULL, &data), MR_OK);
     for (uint32_t i = 0; i < 10; i++, wait_a_little())
-        assert_int_equal(hub_kafka_source_ready(s, error_text), MR_NOT_READY);
+        assert_int_equal(hub_batch_source_ready(s, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
-    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
+    while ((status = hub_batch_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_IO_ERROR);
     rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
@@ -466,7 +466,7 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
     for (int start = 0; start < 2; start++) { /* also when they are there from the beginning */
         status = MR_NOT_READY;
         for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
-            status = hub_kafka_source_ready(s, error_text); /* as when the plan is started again */
+            status = hub_batch_source_ready(s, error_text); /* as when the plan is started again */
         assert_int_equal(status, MR_OK);
         assert_int_equal(begin(s, 0, start == 0 ? NULL : &data, &again), MR_OK);
         assert_int_equal(again >> 20, 0); /* batches are cut from the first message on, though it is empty */
@@ -480,8 +480,8 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
         assert_int_equal(begin(s, 1, NULL, &again), MR_OK);
         assert_int_equal(build(s, 1, 0, &b), MR_OK);
         assert_int_equal(b.samples, 0);
-        assert_int_equal(hub_kafka_source_info(s)->broken_lines, 0);
-        hub_kafka_source_close(s);
+        assert_int_equal(hub_batch_source_info(s)->broken_lines, 0);
+        hub_batch_source_close(s);
         if (start == 0)
             assert_int_equal(open_request(&request, &s), MR_OK);
     }
@@ -504,11 +504,11 @@ static void what_retention_deleted_is_an_error(void **state)
     uint64_t data, again;
     kafka_mock_topic(&kafka, "gone", 1);
     put_lines("gone", 0, 0, 12);
-    struct hub_kafka_source *s = open_source("kafka:gone");
+    struct hub_batch_source *s = open_source("kafka:gone");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     put_until_the_first_are_deleted("gone");
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     s = open_source("kafka:gone");
     assert_int_equal(begin(s, 0, &data, &again), MR_OK); /* the first message is not there to compare */
     assert_int_equal(again, data);
@@ -516,12 +516,12 @@ static void what_retention_deleted_is_an_error(void **state)
     assert_non_null(strstr(error_text, "kafka:gone[0]: retention has deleted offsets 4 to "));
     assert_non_null(strstr(error_text, "auto.offset.reset=earliest in the file of --kafka-config"));
     assert_non_null(strstr(error_text, "another `run`"));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     s = open_source("kafka:gone"); /* a plan that begins here begins after them */
     assert_int_equal(begin(s, 0, NULL, &again), MR_OK);
     assert_true(again >> 20 >= 12);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 /* Adds a line to the file of properties; returns its length before, for truncate(). */
@@ -545,10 +545,10 @@ static void what_retention_deleted_is_passed_over_where_asked(void **state)
     kafka_mock_topic(&kafka, "passed", 1);
     put_lines("passed", 0, 0, 4);
     kafka_mock_put_marker(&kafka, "passed", 0);
-    struct hub_kafka_source *s = open_source("kafka:passed");
+    struct hub_batch_source *s = open_source("kafka:passed");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     put_until_the_first_are_deleted("passed"); /* offsets 5 to 13 */
     put_lines("passed", 0, 14, 2);
     s = open_source("kafka:passed");
@@ -557,7 +557,7 @@ static void what_retention_deleted_is_passed_over_where_asked(void **state)
     for (uint64_t sequence = 1; sequence < 4; sequence++)
         assert_int_equal(build(s, 0, sequence, &b), MR_OK);
     check_lines(&b, 14, 2); /* of batch 3: offsets 12 to 15, of which the first two are no lines */
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     /* A topic that ends before that place was recreated: nothing is passed over. */
     kafka_mock_topic(&kafka, "shorter", 1);
     put_lines("shorter", 0, 0, 1);
@@ -565,19 +565,19 @@ static void what_retention_deleted_is_passed_over_where_asked(void **state)
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 2, &b), MR_IO_ERROR);
     assert_non_null(strstr(error_text, "kafka:shorter[0] ends at offset 1, before offset 8"));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     hub_batch_free(&b);
     assert_int_equal(truncate(kafka.config, end), 0);
 }
 
 /* Waits until the lag behind batch `oldest`, which is tried, is this. */
-static void wait_for_lag(struct hub_kafka_source *s, uint64_t oldest, uint64_t lag, struct hub_batch *b)
+static void wait_for_lag(struct hub_batch_source *s, uint64_t oldest, uint64_t lag, struct hub_batch *b)
 {
-    for (time_t until = limit(); hub_kafka_source_lag(s, 0, oldest) != lag && time(NULL) < until;) {
-        assert_int_equal(hub_kafka_source_build(s, 0, oldest, b, error_text), MR_NOT_READY);
+    for (time_t until = limit(); hub_batch_source_lag(s, 0, oldest) != lag && time(NULL) < until;) {
+        assert_int_equal(hub_batch_source_build(s, 0, oldest, b, error_text), MR_NOT_READY);
         wait_a_little();
     }
-    assert_int_equal(hub_kafka_source_lag(s, 0, oldest), lag);
+    assert_int_equal(hub_batch_source_lag(s, 0, oldest), lag);
 }
 
 static void ends_of_transactions_are_no_lag(void **state)
@@ -588,7 +588,7 @@ static void ends_of_transactions_are_no_lag(void **state)
     put_lines("ends", 0, 0, 4);
     kafka_mock_put_marker(&kafka, "ends", 0);
     kafka_mock_flush(&kafka);
-    struct hub_kafka_source *s = open_source("kafka:ends");
+    struct hub_batch_source *s = open_source("kafka:ends");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     wait_for_lag(s, 1, 0, &b); /* the marker is at offset 4, the first of batch 1 */
@@ -597,14 +597,14 @@ static void ends_of_transactions_are_no_lag(void **state)
     kafka_mock_flush(&kafka);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 2);
-    assert_int_equal(hub_kafka_source_lag(s, 0, 1), 4); /* on its way */
+    assert_int_equal(hub_batch_source_lag(s, 0, 1), 4); /* on its way */
     wait_for_lag(s, 2, 0, &b);
     put_lines("ends", 0, 6, 1);
     kafka_mock_put_marker(&kafka, "ends", 0);
     kafka_mock_flush(&kafka);
     wait_for_lag(s, 2, 1, &b); /* a message that waits for its batch */
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void put_markers(const char *topic, int count)
@@ -619,22 +619,22 @@ static void put_markers(const char *topic, int count)
 static void rest_at(const char *path, uint64_t oldest, uint64_t lag, uint64_t *data)
 {
     struct hub_batch b = {0};
-    struct hub_kafka_source *s = open_source(path);
+    struct hub_batch_source *s = open_source(path);
     assert_int_equal(begin(s, 0, NULL, data), MR_OK);
     for (uint64_t sequence = 0; sequence < oldest; sequence++)
         assert_int_equal(build(s, 0, sequence, &b), MR_OK);
     wait_for_lag(s, oldest, lag, &b);
-    hub_kafka_source_release(s, 0, oldest);
-    hub_kafka_source_close(s);
+    hub_batch_source_release(s, 0, oldest);
+    hub_batch_source_close(s);
     hub_batch_free(&b);
 }
 
 /* Another start, which continues at batch `oldest`. */
-static struct hub_kafka_source *continue_at(const char *path, uint64_t oldest, const uint64_t *data,
+static struct hub_batch_source *continue_at(const char *path, uint64_t oldest, const uint64_t *data,
                                             enum mr_status wanted, struct hub_batch *b)
 {
     uint64_t again;
-    struct hub_kafka_source *s = open_source(path);
+    struct hub_batch_source *s = open_source(path);
     assert_int_equal(begin(s, 0, data, &again), MR_OK);
     assert_int_equal(again, *data);
     assert_int_equal(build(s, 0, oldest, b), wanted);
@@ -651,13 +651,13 @@ static void a_deleted_end_of_a_transaction_is_no_loss(void **state)
     rest_at("kafka:rests", 1, 0, &data);
     put_markers("rests", KAFKA_MARKERS_KEPT); /* offsets 5 to 9 are there */
     put_lines("rests", 0, 10, 2);
-    struct hub_kafka_source *s = continue_at("kafka:rests", 1, &data, MR_OK, &b);
+    struct hub_batch_source *s = continue_at("kafka:rests", 1, &data, MR_OK, &b);
     assert_int_equal(b.samples, 0);
     assert_int_equal(build(s, 0, 2, &b), MR_OK);
     check_lines(&b, 10, 2);
     assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR); /* a server that went back: they were messages */
     assert_non_null(strstr(error_text, "kafka:rests[0]: retention has deleted offsets 0 to 4, "));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     /* In front of a message that waits for its batch. */
     kafka_mock_topic(&kafka, "waits", 1);
     put_lines("waits", 0, 0, 4);
@@ -667,7 +667,7 @@ static void a_deleted_end_of_a_transaction_is_no_loss(void **state)
     put_markers("waits", KAFKA_MARKERS_KEPT);
     s = continue_at("kafka:waits", 1, &data, MR_OK, &b);
     check_lines(&b, 5, 1);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     hub_batch_free(&b);
 }
 
@@ -682,16 +682,16 @@ static void a_message_behind_a_deleted_end_is_missed(void **state)
     put_lines("missed", 0, 5, 1);
     put_markers("missed", KAFKA_MARKERS_KEPT + 1); /* from offset 7 on it is there */
     put_lines("missed", 0, 12, 1);
-    struct hub_kafka_source *s = continue_at("kafka:missed", 1, &data, MR_IO_ERROR, &b);
+    struct hub_batch_source *s = continue_at("kafka:missed", 1, &data, MR_IO_ERROR, &b);
     assert_non_null(strstr(error_text, "kafka:missed[0]: retention has deleted offsets 5 to 6, "));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     rd_kafka_mock_push_request_errors(kafka.cluster, KAFKA_OFFSET_FETCH, 1,
                                       RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED);
     s = continue_at("kafka:missed", 1, &data, MR_IO_ERROR, &b);
     assert_non_null(strstr(error_text, "kafka:missed[0]: retention has deleted offsets 4 to 6, "));
     assert_non_null(strstr(error_text, " (the consumer group millrace-hub-"));
     assert_non_null(strstr(error_text, ", does not answer: Broker: Group authorization failed)"));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     hub_batch_free(&b);
 }
 
@@ -708,15 +708,15 @@ static void messages_that_were_passed_over_are_no_gap(void **state)
     put_markers("skips", KAFKA_MARKERS_KEPT + 1); /* from offset 18 on it is there */
     put_lines("skips", 0, 23, 1);
     const long end = add_property("auto.offset.reset = earliest\ngroup.id = own");
-    struct hub_kafka_source *s = continue_at(path, 0, &data, MR_OK, &b);
+    struct hub_batch_source *s = continue_at(path, 0, &data, MR_OK, &b);
     wait_for_lag(s, 1, 1, &b);
-    hub_kafka_source_release(s, 0, 1);
-    hub_kafka_source_close(s);
+    hub_batch_source_release(s, 0, 1);
+    hub_batch_source_close(s);
     assert_int_equal(truncate(kafka.config, end), 0);
     (void)add_property("group.id = own");
     s = continue_at(path, 1, &data, MR_IO_ERROR, &b);
     assert_non_null(strstr(error_text, "kafka:skips[0]: retention has deleted offsets 16 to 17, "));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     assert_int_equal(truncate(kafka.config, end), 0);
     hub_batch_free(&b);
 }
@@ -727,7 +727,7 @@ static void an_offset_that_is_refused_though_it_is_there(void **state)
     uint64_t data;
     kafka_mock_topic(&kafka, "refused", 1);
     put_lines("refused", 0, 0, 6);
-    struct hub_kafka_source *s = open_source("kafka:refused");
+    struct hub_batch_source *s = open_source("kafka:refused");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
@@ -738,7 +738,7 @@ static void an_offset_that_is_refused_though_it_is_there(void **state)
     assert_int_equal(build(s, 0, 1, &b), MR_OK); /* read anew, as when the plan is started again */
     check_lines(&b, 4, 4);
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void a_topic_that_was_made_anew_is_noticed(void **state)
@@ -750,22 +750,22 @@ static void a_topic_that_was_made_anew_is_noticed(void **state)
     put_lines("one", 0, 0, 8);
     put_lines("two", 0, 100, 8);
     for (int i = 0; i < 2; i++) {
-        struct hub_kafka_source *s = open_source(i == 0 ? "kafka:one" : "kafka:two");
+        struct hub_batch_source *s = open_source(i == 0 ? "kafka:one" : "kafka:two");
         assert_int_equal(begin(s, 0, NULL, &data[i]), MR_OK);
-        hub_kafka_source_close(s);
+        hub_batch_source_close(s);
     }
     assert_int_not_equal(data[0], data[1]); /* though both begin at offset 0 */
-    struct hub_kafka_source *s = open_source("kafka:two");
+    struct hub_batch_source *s = open_source("kafka:two");
     assert_int_equal(begin(s, 0, &data[0], &again), MR_OK);
     assert_int_equal(again, data[1]); /* the record is not this topic's */
     const uint64_t later = data[1] + (UINT64_C(5) << 20);
-    assert_int_equal(hub_kafka_source_begin(s, 0, &later, &again, error_text), MR_OK);
+    assert_int_equal(hub_batch_source_begin(s, 0, &later, &again, error_text), MR_OK);
     assert_int_equal(again, data[1]); /* no message is from before the first one */
-    assert_int_equal(hub_kafka_source_begin(s, 0, &data[1], &again, error_text), MR_OK);
+    assert_int_equal(hub_batch_source_begin(s, 0, &data[1], &again, error_text), MR_OK);
     assert_int_equal(build(s, 0, 9, &b), MR_IO_ERROR);
     assert_non_null(strstr(error_text, "kafka:two[0] ends at offset 8, before offset 36"));
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void a_broker_goes_and_comes(void **state)
@@ -774,21 +774,21 @@ static void a_broker_goes_and_comes(void **state)
     uint64_t data;
     kafka_mock_topic(&kafka, "away", 1);
     put_lines("away", 0, 0, 6);
-    struct hub_kafka_source *s = open_source("kafka:away");
+    struct hub_batch_source *s = open_source("kafka:away");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     assert_int_equal(rd_kafka_mock_broker_set_down(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
-    while (hub_kafka_source_trouble(s)[0] == '\0') {
-        assert_int_equal(hub_kafka_source_build(s, 0, 1, &b, error_text), MR_NOT_READY);
+    while (hub_batch_source_trouble(s)[0] == '\0') {
+        assert_int_equal(hub_batch_source_build(s, 0, 1, &b, error_text), MR_NOT_READY);
         wait_a_little();
     }
     assert_int_equal(rd_kafka_mock_broker_set_up(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
     put_lines("away", 0, 6, 2);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
-    assert_string_equal(hub_kafka_source_trouble(s), "");
+    assert_string_equal(hub_batch_source_trouble(s), "");
     hub_batch_free(&b);
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
 }
 
 /* As brokers answer, which name no partitions of a topic that they refuse; librdkafka 2.4 to 2.9 does not
@@ -803,7 +803,7 @@ static void what_the_brokers_refuse_is_an_error(void **state)
 {
     struct hub_batch b = {0};
     uint64_t data;
-    struct hub_kafka_source *s = NULL;
+    struct hub_batch_source *s = NULL;
     struct hub_request request = request_of("kafka:missing");
     refuse_topic("missing", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
@@ -812,11 +812,11 @@ static void what_the_brokers_refuse_is_an_error(void **state)
     put_lines("secret", 0, 0, 2);
     s = open_source("kafka:secret");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
-    assert_int_equal(hub_kafka_source_build(s, 0, 0, &b, error_text), MR_NOT_READY);
+    assert_int_equal(hub_batch_source_build(s, 0, 0, &b, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED); /* nobody changes the topic's rights */
     assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR);
     assert_non_null(strstr(error_text, "kafka:secret[0] cannot be read from offset "));
-    hub_kafka_source_close(s);
+    hub_batch_source_close(s);
     refuse_topic("denied", RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
     snprintf(request.path, sizeof(request.path), "%s", "kafka:denied");
     assert_int_equal(open_request(&request, &s), MR_UNAUTHORIZED);

@@ -10,7 +10,7 @@
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
-#include "trainer_client/hub/batch_source.h"
+#include "trainer_client/hub/open_source.h"
 
 static char error_text[HUB_ERROR_BYTES];
 

@@ -10,7 +10,7 @@
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
-#include "trainer_client/hub/live_source.h"
+#include "trainer_client/hub/samples/live_source.h"
 #include "trainer_client/hub/plan/plan.h"
 
 #define MEMORY (1u << 20)
@@ -33,13 +33,34 @@ static int standard_pipe(void)
     return ends[1];
 }
 
-static struct hub_live_source *open_source(struct hub_live_options options)
+struct live_options {
+    const char *path, *format;
+    const struct hub_formats *formats; /* NULL: those that are built in */
+    uint32_t batch_samples;            /* 0: 4 */
+    bool follow, is_repeated;
+    size_t memory_bytes;
+};
+
+static enum mr_status try_to_open(struct live_options options, struct hub_batch_source **s)
 {
-    struct hub_live_source *s = NULL;
-    options.on_batch = on_batch;
-    options.formats = formats;
-    options.batch_samples = options.batch_samples != 0 ? options.batch_samples : 4;
-    assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_OK);
+    struct hub_request request = {.batch_samples = options.batch_samples != 0 ? options.batch_samples : 4,
+                                  .epochs = 1};
+    snprintf(request.path, sizeof(request.path), "%s", options.path);
+    snprintf(request.format, sizeof(request.format), "%s", options.format);
+    const struct hub_batch_source_options all = {.request = &request,
+                                                 .formats =
+                                                     options.formats != NULL ? options.formats : formats,
+                                                 .follow = options.follow,
+                                                 .is_repeated = options.is_repeated,
+                                                 .memory_bytes = options.memory_bytes,
+                                                 .on_batch = on_batch};
+    return hub_live_source_open(&all, s, error_text);
+}
+
+static struct hub_batch_source *open_source(struct live_options options)
+{
+    struct hub_batch_source *s = NULL;
+    assert_int_equal(try_to_open(options, &s), MR_OK);
     return s;
 }
 
@@ -51,14 +72,14 @@ static void wait_until_come(void)
     assert_int_equal(sem_timedwait(&come, &until), 0);
 }
 
-static enum mr_status build(struct hub_live_source *s, uint64_t sequence, struct hub_batch *b)
+static enum mr_status build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b)
 {
     enum mr_status status;
-    while ((status = hub_live_source_build(s, sequence, b, error_text)) == MR_NOT_READY &&
-           hub_live_source_batches(s) == HUB_BATCHES_UNKNOWN)
+    while ((status = hub_batch_source_build(s, 0, sequence, b, error_text)) == MR_NOT_READY &&
+           hub_batch_source_batches(s, 0) == HUB_BATCHES_UNKNOWN)
         wait_until_come();
     /* The end and the batch before it may have come between the two questions. */
-    return status == MR_NOT_READY ? hub_live_source_build(s, sequence, b, error_text) : status;
+    return status == MR_NOT_READY ? hub_batch_source_build(s, 0, sequence, b, error_text) : status;
 }
 
 static void put(int fd, const struct block_bytes *b)
@@ -94,17 +115,17 @@ static void blocks_are_cut_into_batches(void **state)
         struct hub_batch b = {0};
         struct block_bytes bytes = {.used = 0};
         int to = standard_pipe();
-        struct hub_live_source *s = open_source(
-            (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
-        assert_int_equal(hub_live_source_ready(s, error_text), MR_NOT_READY);
+        struct hub_batch_source *s = open_source(
+            (struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+        assert_int_equal(hub_batch_source_ready(s, error_text), MR_NOT_READY);
         block_put_samples(&bytes, 0, 3, has_weights);
         put(to, &bytes);
-        while (hub_live_source_ready(s, error_text) == MR_NOT_READY)
+        while (hub_batch_source_ready(s, error_text) == MR_NOT_READY)
             wait_until_come();
-        assert_int_equal(hub_live_source_info(s)->format->slots, 2);
-        assert_int_equal(hub_live_source_info(s)->format->dense, 2);
-        assert_int_equal(hub_live_source_build(s, 0, &b, error_text), MR_NOT_READY);
-        assert_int_equal(hub_live_source_batches(s), HUB_BATCHES_UNKNOWN);
+        assert_int_equal(hub_batch_source_info(s)->format->slots, 2);
+        assert_int_equal(hub_batch_source_info(s)->format->dense, 2);
+        assert_int_equal(hub_batch_source_build(s, 0, 0, &b, error_text), MR_NOT_READY);
+        assert_int_equal(hub_batch_source_batches(s, 0), HUB_BATCHES_UNKNOWN);
         bytes.used = 0;
         block_put_samples(&bytes, 3, 11, has_weights);
         block_put_samples(&bytes, 14, 1, has_weights);
@@ -115,11 +136,11 @@ static void blocks_are_cut_into_batches(void **state)
             check_batch(&b, 4 * n, n < 3 ? 4 : 3, has_weights);
         }
         assert_int_equal(build(s, 4, &b), MR_NOT_READY);
-        assert_int_equal(hub_live_source_batches(s), 4);
+        assert_int_equal(hub_batch_source_batches(s, 0), 4);
         assert_int_equal(build(s, 1, &b), MR_OK); /* again, as it is not released */
         check_batch(&b, 4, 4, has_weights);
         hub_batch_free(&b);
-        hub_live_source_close(s);
+        hub_batch_source_close(s);
         close(to);
     }
 }
@@ -129,17 +150,17 @@ static void a_writer_that_breaks_off_is_no_end(void **state)
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
     int to = standard_pipe();
-    struct hub_live_source *s = open_source(
-        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 6, false);
     put(to, &bytes);
     close(to);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, "block 2 of - cannot be used: the input ends without"));
-    assert_int_equal(hub_live_source_batches(s), HUB_BATCHES_UNKNOWN);
+    assert_int_equal(hub_batch_source_batches(s, 0), HUB_BATCHES_UNKNOWN);
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void a_writer_that_fails_says_why(void **state)
@@ -148,8 +169,8 @@ static void a_writer_that_fails_says_why(void **state)
     struct block_bytes bytes = {.used = 0};
     const struct hub_block_head failed = {.magic = HUB_BLOCK_MAGIC, .flags = HUB_BLOCK_FAILED, .keys = 8};
     int to = standard_pipe();
-    struct hub_live_source *s = open_source(
-        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 6, false);
     block_put(&bytes, &failed, sizeof(failed));
     block_put(&bytes, "no space and what follows", 25);
@@ -158,7 +179,7 @@ static void a_writer_that_fails_says_why(void **state)
     assert_int_equal(build(s, 1, &b), MR_IO_ERROR);
     assert_string_equal(error_text, "the program that writes - has failed: no space");
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
     close(to);
 }
 
@@ -167,8 +188,8 @@ static void blocks_that_do_not_match_are_refused(void **state)
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
     int to = standard_pipe();
-    struct hub_live_source *s = open_source(
-        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 4, false);
     block_put_samples(&bytes, 4, 4, true);
     put(to, &bytes);
@@ -176,7 +197,7 @@ static void blocks_that_do_not_match_are_refused(void **state)
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, "weights are either in every block or in none"));
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
     close(to);
 }
 
@@ -186,8 +207,8 @@ static void blocks_with_nan_are_refused_by_their_place(void **state)
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
     int to = standard_pipe();
-    struct hub_live_source *s = open_source(
-        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 4, true);
     block_put_samples(&bytes, 4, 4, true);
     memcpy(bytes.bytes + bytes.used - sizeof(float), &(const float){__builtin_nanf("")}, sizeof(float));
@@ -197,7 +218,7 @@ static void blocks_with_nan_are_refused_by_their_place(void **state)
     assert_string_equal(error_text,
                         "block 2 of - cannot be used: sample 3, slot 1: the weight of key 1 is nan");
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
     close(to);
 }
 
@@ -228,10 +249,10 @@ static void lines_of_standard_input(void **state)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
-    struct hub_live_source *s =
-        open_source((struct hub_live_options){.path = "-", .format = "criteo", .memory_bytes = MEMORY});
-    assert_int_equal(hub_live_source_ready(s, error_text), MR_OK);
-    assert_false(hub_live_source_can_repeat(s));
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = "criteo", .memory_bytes = MEMORY});
+    assert_int_equal(hub_batch_source_ready(s, error_text), MR_OK);
+    assert_false(hub_batch_source_can_repeat(s));
     put_lines(to, 0, 5);
     assert_int_equal(write(to, "no sample\n", 10), 10);
     put_lines(to, 5, 4);
@@ -243,10 +264,10 @@ static void lines_of_standard_input(void **state)
         check_lines(&b, 4 * n, n < 2 ? 4 : 2);
     }
     assert_int_equal(build(s, 3, &b), MR_NOT_READY);
-    assert_int_equal(hub_live_source_batches(s), 3);
-    assert_int_equal(hub_live_source_info(s)->broken_lines, 1);
+    assert_int_equal(hub_batch_source_batches(s, 0), 3);
+    assert_int_equal(hub_batch_source_info(s)->broken_lines, 1);
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
 }
 
 /* The columns are where the first line says; weights go along. */
@@ -262,16 +283,15 @@ static void formats_of_ones_own(void **state)
     for (uint32_t i = 0; i < 3; i++) { /* with a header, without the right one, and with weights */
         static const char *const texts[] = {"n,x,y\n7,,1\n8,,0\n", "n,x\n7,\n", "1 3:0.5\n0 3:2\n"};
         int to = standard_pipe();
-        const struct hub_live_options options = {.path = "-",
-                                                 .formats = &own,
-                                                 .format = own.all[i / 2]->name,
-                                                 .batch_samples = 2,
-                                                 .on_batch = on_batch,
-                                                 .memory_bytes = MEMORY};
-        struct hub_live_source *s = NULL;
+        const struct live_options options = {.path = "-",
+                                             .formats = &own,
+                                             .format = own.all[i / 2]->name,
+                                             .batch_samples = 2,
+                                             .memory_bytes = MEMORY};
+        struct hub_batch_source *s = NULL;
         assert_int_equal(write(to, texts[i], strlen(texts[i])), strlen(texts[i]));
         close(to);
-        assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_OK);
+        assert_int_equal(try_to_open(options, &s), MR_OK);
         assert_int_equal(build(s, 0, &b), i == 1 ? MR_BAD_MESSAGE : MR_OK);
         if (i == 0)
             assert_true(lrintf(b.dense[0]) == 7 && lrintf(b.dense[1]) == 8);
@@ -280,7 +300,7 @@ static void formats_of_ones_own(void **state)
                 strstr(error_text, "- is not in the format named: the first line has no column \"y\""));
         else
             assert_true(b.has_weights && lrintf(2 * b.weights[0]) == 1 && lrintf(b.weights[1]) == 2);
-        hub_live_source_close(s);
+        hub_batch_source_close(s);
     }
     hub_batch_free(&b);
     hub_format_free(named);
@@ -291,16 +311,15 @@ static void lines_of_another_format_are_refused(void **state)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
-    struct hub_live_source *s =
-        open_source((struct hub_live_options){.path = "-", .format = "criteo", .memory_bytes = MEMORY});
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = "-", .format = "criteo", .memory_bytes = MEMORY});
     for (int i = 0; i < 100; i++)
         assert_int_equal(write(to, "1 2:3\n", 6), 6);
     assert_int_equal(build(s, 0, &b), MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, "- is not in the format criteo: 16 of 16 lines are broken"));
-    hub_live_source_close(s);
-    struct hub_live_options options = {
-        .path = "-", .formats = formats, .format = "parquet", .batch_samples = 1};
-    assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_INVALID_ARGUMENT);
+    hub_batch_source_close(s);
+    const struct live_options options = {.path = "-", .format = "parquet"};
+    assert_int_equal(try_to_open(options, &s), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "flights, batches"));
     close(to);
 }
@@ -311,8 +330,8 @@ static void a_line_that_is_too_long_is_skipped(void **state)
     int to = standard_pipe();
     static char line[HUB_LINE_BYTES_MAX / 2];
     memset(line, 'x', sizeof(line));
-    struct hub_live_source *s = open_source((struct hub_live_options){
-        .path = "-", .format = "criteo", .batch_samples = 2, .memory_bytes = MEMORY});
+    struct hub_batch_source *s = open_source(
+        (struct live_options){.path = "-", .format = "criteo", .batch_samples = 2, .memory_bytes = MEMORY});
     put_lines(to, 0, 1);
     for (int part = 0; part < 5; part++)
         assert_int_equal(write(to, line, sizeof(line)), sizeof(line));
@@ -321,9 +340,9 @@ static void a_line_that_is_too_long_is_skipped(void **state)
     close(to);
     assert_int_equal(build(s, 0, &b), MR_OK);
     check_lines(&b, 0, 2);
-    assert_int_equal(hub_live_source_info(s)->broken_lines, 1);
+    assert_int_equal(hub_batch_source_info(s)->broken_lines, 1);
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
 }
 
 static void finishing_takes_the_rest_of_a_pipe_but_not_of_a_file(void **state)
@@ -334,19 +353,19 @@ static void finishing_takes_the_rest_of_a_pipe_but_not_of_a_file(void **state)
     put_lines(to, 0, 6);
     put_lines(file.fd, 0, 6);
     for (int is_file = 0; is_file < 2; is_file++) {
-        struct hub_live_source *s = open_source((struct hub_live_options){
+        struct hub_batch_source *s = open_source((struct live_options){
             .path = is_file ? file.path : "-", .format = "criteo", .follow = true, .memory_bytes = MEMORY});
         assert_int_equal(build(s, 0, &b), MR_OK);
-        assert_int_equal(hub_live_source_can_repeat(s), is_file);
-        hub_live_source_finish(s);
-        while (hub_live_source_batches(s) == HUB_BATCHES_UNKNOWN)
+        assert_int_equal(hub_batch_source_can_repeat(s), is_file);
+        hub_batch_source_finish(s);
+        while (hub_batch_source_batches(s, 0) == HUB_BATCHES_UNKNOWN)
             wait_until_come();
-        assert_int_equal(hub_live_source_batches(s), is_file ? 1 : 2);
+        assert_int_equal(hub_batch_source_batches(s, 0), is_file ? 1 : 2);
         if (!is_file) {
             assert_int_equal(build(s, 1, &b), MR_OK);
             check_lines(&b, 4, 2);
         }
-        hub_live_source_close(s);
+        hub_batch_source_close(s);
     }
     hub_batch_free(&b);
     named_file_remove(&file);
@@ -358,21 +377,21 @@ static void a_file_is_followed_and_its_batches_have_their_places(void **state)
     struct hub_batch b = {0};
     struct named_file file = named_file_make();
     put_lines(file.fd, 0, 6);
-    struct hub_live_source *s = open_source((struct hub_live_options){
-        .path = file.path, .format = "criteo", .follow = true, .memory_bytes = MEMORY});
+    struct hub_batch_source *s = open_source(
+        (struct live_options){.path = file.path, .format = "criteo", .follow = true, .memory_bytes = MEMORY});
     assert_int_equal(build(s, 0, &b), MR_OK);
     put_lines(file.fd, 6, 200);
-    hub_live_source_close(s);
-    s = open_source((struct hub_live_options){
-        .path = file.path, .format = "criteo", .follow = true, .memory_bytes = MEMORY});
-    hub_live_source_release(s, 40); /* a start that goes on at batch 40 */
+    hub_batch_source_close(s);
+    s = open_source(
+        (struct live_options){.path = file.path, .format = "criteo", .follow = true, .memory_bytes = MEMORY});
+    hub_batch_source_release(s, 0, 40); /* a start that goes on at batch 40 */
     assert_int_equal(build(s, 40, &b), MR_OK);
     check_lines(&b, 160, 4);
     put_lines(file.fd, 206, 2);
     assert_int_equal(build(s, 51, &b), MR_OK);
     check_lines(&b, 204, 4);
     hub_batch_free(&b);
-    hub_live_source_close(s);
+    hub_batch_source_close(s);
     named_file_remove(&file);
 }
 
@@ -384,20 +403,20 @@ static void what_left_the_memory_is_read_again_from_a_file_only(void **state)
     put_lines(to, 0, 40);
     put_lines(file.fd, 0, 40);
     for (int is_file = 0; is_file < 2; is_file++) {
-        struct hub_live_source *s = open_source(
-            (struct hub_live_options){.path = is_file ? file.path : "-", .format = "criteo", .follow = true});
+        struct hub_batch_source *s = open_source(
+            (struct live_options){.path = is_file ? file.path : "-", .format = "criteo", .follow = true});
         for (uint32_t n = 0; n < 8; n++) { /* with no memory for them one after the other */
             assert_int_equal(build(s, n, &b), MR_OK);
             check_lines(&b, 4 * n, 4);
-            hub_live_source_release(s, n + 1);
+            hub_batch_source_release(s, 0, n + 1);
         }
-        hub_live_source_release(s, 2);
+        hub_batch_source_release(s, 0, 2);
         assert_int_equal(build(s, 2, &b), is_file ? MR_OK : MR_IO_ERROR);
         if (is_file)
             check_lines(&b, 8, 4);
         else
             assert_non_null(strstr(error_text, "went back to batch 2 of -"));
-        hub_live_source_close(s);
+        hub_batch_source_close(s);
     }
     hub_batch_free(&b);
     named_file_remove(&file);
@@ -409,25 +428,25 @@ static void a_file_is_known_again_and_a_pipe_is_not(void **state)
     struct named_file file = named_file_make(), other = named_file_make();
     int to = standard_pipe();
     put_lines(file.fd, 0, 1);
-    struct hub_live_options options = {
+    struct live_options options = {
         .path = file.path, .format = "criteo", .follow = true, .memory_bytes = MEMORY};
-    struct hub_live_source *s = open_source(options);
-    const uint64_t digest = hub_live_source_info(s)->digest;
+    struct hub_batch_source *s = open_source(options);
+    const uint64_t digest = hub_batch_source_info(s)->digest;
     put_lines(file.fd, 1, 1);
-    assert_int_equal(hub_live_source_info(s)->digest, digest);
-    hub_live_source_close(s);
+    assert_int_equal(hub_batch_source_info(s)->digest, digest);
+    hub_batch_source_close(s);
     options.path = other.path;
     s = open_source(options);
-    assert_int_not_equal(hub_live_source_info(s)->digest, digest);
-    hub_live_source_close(s);
+    assert_int_not_equal(hub_batch_source_info(s)->digest, digest);
+    hub_batch_source_close(s);
     options.path = "-";
     s = open_source(options);
-    assert_false(hub_live_source_can_repeat(s));
-    hub_live_source_close(s);
+    assert_false(hub_batch_source_can_repeat(s));
+    hub_batch_source_close(s);
     options.is_repeated = true;
     s = open_source(options);
-    assert_true(hub_live_source_can_repeat(s));
-    hub_live_source_close(s);
+    assert_true(hub_batch_source_can_repeat(s));
+    hub_batch_source_close(s);
     named_file_remove(&file);
     named_file_remove(&other);
     close(to);
@@ -437,7 +456,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
-    struct hub_live_source *s = open_source((struct hub_live_options){
+    struct hub_batch_source *s = open_source((struct live_options){
         .path = "-", .format = HUB_BLOCK_FORMAT, .batch_samples = 65536, .memory_bytes = MEMORY});
     const struct hub_block_head head = {
         .magic = HUB_BLOCK_MAGIC, .samples = 1, .slots = 1, .keys = HUB_BLOCK_KEYS_MAX};
@@ -454,8 +473,8 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     assert_int_equal(build(s, 0, &b), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "take a smaller batch_samples than 65536"));
     free(body);
-    hub_live_source_close(s);
-    hub_live_source_close(NULL);
+    hub_batch_source_close(s);
+    hub_batch_source_close(NULL);
     close(to);
 }
 
