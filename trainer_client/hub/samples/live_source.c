@@ -323,7 +323,7 @@ static void *read_input(void *arg)
 
 static enum mr_status start_thread(struct live_source *s, char *error)
 {
-    if (s->builder.format != NULL)
+    if (s->builder.has_shape) /* not before the first block */
         hub_batch_builder_begin(&s->builder, &s->growing);
     s->has_thread = pthread_create(&s->thread, NULL, read_input, s) == 0;
     if (s->has_thread)

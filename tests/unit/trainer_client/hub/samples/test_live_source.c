@@ -395,6 +395,29 @@ static void a_file_is_followed_and_its_batches_have_their_places(void **state)
     named_file_remove(&file);
 }
 
+static void blocks_of_a_file_are_read_again(void **state)
+{
+    struct hub_batch b = {0};
+    struct named_file file = named_file_make();
+    static struct block_bytes bytes;
+    for (uint32_t n = 0; n < 42; n += 3)
+        block_put_samples(&bytes, n, 3, true);
+    put(file.fd, &bytes);
+    struct hub_batch_source *s =
+        open_source((struct live_options){.path = file.path, .format = HUB_BLOCK_FORMAT, .follow = true});
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t n = 2 * turn; n < 10; n++) {
+            assert_int_equal(build(s, n, &b), MR_OK);
+            check_batch(&b, 4 * n, 4, true);
+            hub_batch_source_release(s, 0, n + 1);
+        }
+        hub_batch_source_release(s, 0, 2); /* a server that went back */
+    }
+    hub_batch_source_close(s);
+    hub_batch_free(&b);
+    named_file_remove(&file);
+}
+
 static void what_left_the_memory_is_read_again_from_a_file_only(void **state)
 {
     struct hub_batch b = {0};
@@ -499,6 +522,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_is_skipped),
         cmocka_unit_test(finishing_takes_the_rest_of_a_pipe_but_not_of_a_file),
         cmocka_unit_test(a_file_is_followed_and_its_batches_have_their_places),
+        cmocka_unit_test(blocks_of_a_file_are_read_again),
         cmocka_unit_test(what_left_the_memory_is_read_again_from_a_file_only),
         cmocka_unit_test(a_file_is_known_again_and_a_pipe_is_not),
         cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
