@@ -50,7 +50,7 @@ enum ps_record_kind {
     PS_RECORD_VARIABLE = 2, /* feature, byte offset in the stored bytes, bytes */
     PS_RECORD_STREAM = 3,   /* applied batches of one stream: u64 stream, watermark, bitmap words.. */
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
-    PS_RECORD_PUSHES = 5,   /* the same: struct ps_stored_pushes; in versions 2 to 5 */
+    PS_RECORD_PUSHES = 5,   /* numbered pushes of one stream, in versions 2 to 5: struct ps_stored_pushes */
     /* since version 3 */
     PS_RECORD_GONE =
         6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */

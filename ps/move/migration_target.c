@@ -11,8 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 #include "dataplane/udp/address.h"
-#include "dataplane/udp/udp_receive.h"
-#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_endpoint.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
@@ -25,6 +24,7 @@
 #define CALL_US        2000000u     /* then it is asked once more */
 #define WAIT_US_MAX    20000u
 #define SEGMENTS       64u
+#define BURSTS_MAX     16u   /* of datagrams, before rows are loaded and asked for again */
 #define NOT_READY_US   5000u /* between two questions */
 #define EMPTY_US       1000u
 #define FENCED_US      100u
@@ -63,10 +63,7 @@ struct ps_migration_target {
     uint32_t address_count, address_at;
     uint64_t address_us; /* when the next one is tried */
     bool has_heard;      /* something from the source */
-    struct mr_udp_socket socket;
-    struct mr_udp_sender *sender;
-    struct mr_udp_receiver *receiver;
-    struct mr_endpoint *ep;
+    struct mr_udp_endpoint udp;
     uint64_t next_us;    /* no block is asked for before: the rate's limit */
     uint64_t copied_us;  /* since when all rows have been copied once; 0: not yet */
     bool asks_for_fence; /* calls for the partitions are to wait */
@@ -105,7 +102,7 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     if (reply->preamble.tensor_count != 2 || head->dtype != MR_U64 ||
         head->bytes != MR_MOVE_WORDS * sizeof(uint64_t) || block->dtype != MR_U8) {
         target_set(t, PS_MIGRATION_FAILED, "its answer is of another version: run one version on all nodes");
-        mr_call_free(t->ep, call);
+        mr_call_free(t->udp.ep, call);
         return;
     }
     const uint64_t *words = head->data;
@@ -118,7 +115,7 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     s->is_refused = words[MR_MOVE_STATE] == MR_MOVE_NOT_READY;
     if (s->is_refused || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
         s->next_us = now_us + NOT_READY_US;
-        mr_call_free(t->ep, call);
+        mr_call_free(t->udp.ep, call);
         return;
     }
     s->block = (struct ps_move_block){.bytes = block->data,
@@ -146,7 +143,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     char text[PS_MOVE_TEXT_BYTES];
     t->has_heard |= reply != NULL;
     if (s->asked != call) { /* one that confirms: the map shows what becomes of it */
-        mr_call_free(t->ep, call);
+        mr_call_free(t->udp.ep, call);
         return;
     }
     s->asked = NULL;
@@ -162,7 +159,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
         target_set(t, PS_MIGRATION_FAILED, text);
     }
     s->next_us = mr_clock_us() + NOT_READY_US; /* it does not answer: the map will show whether it is gone */
-    mr_call_free(t->ep, call);
+    mr_call_free(t->udp.ep, call);
 }
 
 /* A source that is there and does not answer would hold up moves and checkpoints for ever. */
@@ -193,9 +190,9 @@ static struct mr_call *target_ask(struct ps_migration_target *t, struct source_c
     const struct mr_call_options options = {
         .op = MR_OP_MOVE_READ, .deadline_us = now_us + CALL_US, .user = s};
     struct mr_call *call;
-    if (mr_call_begin(t->ep, s->session, &options, &tensor, 1, &call) != MR_OK)
+    if (mr_call_begin(t->udp.ep, s->session, &options, &tensor, 1, &call) != MR_OK)
         return NULL;
-    mr_call_send(t->ep, call, now_us);
+    mr_call_send(t->udp.ep, call, now_us);
     return call;
 }
 
@@ -261,7 +258,7 @@ static void target_end_load(struct ps_migration_target *t, struct source_core *s
     if (s->load != NULL && ps_move_load_end(s->load, &rows, text) != MR_OK)
         target_set(t, PS_MIGRATION_FAILED, text);
     s->load = NULL;
-    mr_call_free(t->ep, s->loaded);
+    mr_call_free(t->udp.ep, s->loaded);
     s->loaded = NULL;
     pthread_mutex_lock(&t->lock);
     t->progress.rows += rows;
@@ -308,7 +305,7 @@ static enum mr_status target_open_sessions(struct ps_migration_target *t)
         struct mr_address address = t->addresses[t->address_at];
         address.port = (uint16_t)(address.port + i);
         t->cores[i].next_us = 0;
-        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->cores[i], &t->cores[i].session);
+        status = mr_client_session_open(t->udp.ep, &address, (uint16_t)i, &t->cores[i], &t->cores[i].session);
     }
     return status;
 }
@@ -317,7 +314,7 @@ static void target_close_sessions(struct ps_migration_target *t)
 {
     for (uint32_t i = 0; i < t->core_count; i++) {
         if (t->cores[i].session != NULL)
-            mr_client_session_close(t->ep, t->cores[i].session, mr_clock_us());
+            mr_client_session_close(t->udp.ep, t->cores[i].session, mr_clock_us());
         t->cores[i].session = NULL;
     }
 }
@@ -393,29 +390,25 @@ static void *target_main(void *arg)
 {
     struct ps_migration_target *t = arg;
     struct ps_migration_target_progress progress;
-    struct mr_address from;
-    const uint8_t *datagram;
-    size_t bytes;
-    uint64_t count, next_us, now_us;
+    uint64_t count;
     (void)pthread_setname_np(pthread_self(), "mr-migration");
     target_find_source(t);
     while (!atomic_load(&t->stop)) {
         ps_migration_target_progress(t, &progress);
-        while (mr_udp_receive(t->receiver))
-            while (mr_udp_receive_next(t->receiver, &from, &datagram, &bytes))
-                mr_endpoint_receive(t->ep, mr_clock_us(), &from, datagram, bytes);
+        (void)mr_udp_endpoint_receive(&t->udp, BURSTS_MAX);
         if (progress.state == PS_MIGRATION_INSTALLED)
             target_tell_installed(t);
         else if (progress.state != PS_MIGRATION_FAILED)
             target_work(t);
-        do {
+        uint64_t now_us = mr_clock_us();
+        while (mr_udp_endpoint_send(&t->udp, now_us, SEGMENTS) && t->udp.next_us <= now_us)
             now_us = mr_clock_us();
-            next_us = mr_endpoint_poll(t->ep, now_us, SEGMENTS);
-        } while (mr_udp_send_flush(t->sender) && next_us <= now_us);
         const uint64_t work_us = progress.state == PS_MIGRATION_FAILED ? UINT64_MAX : target_next_us(t);
-        next_us = work_us < next_us ? work_us : next_us;
+        const uint64_t next_us = work_us < t->udp.next_us ? work_us : t->udp.next_us;
         now_us = mr_clock_us();
-        struct pollfd fds[] = {{.fd = t->socket.fd, .events = POLLIN}, {.fd = t->load_fd, .events = POLLIN}};
+        struct pollfd fds[] = {
+            {.fd = t->udp.socket.fd, .events = t->udp.is_blocked ? POLLIN | POLLOUT : POLLIN},
+            {.fd = t->load_fd, .events = POLLIN}};
         const uint64_t wait_us = next_us <= now_us ? 0 : next_us - now_us;
         const struct timespec wait = mr_span_us(wait_us < WAIT_US_MAX ? wait_us : WAIT_US_MAX);
         if (ppoll(fds, 2, &wait, NULL) > 0 && fds[1].revents != 0)
@@ -442,19 +435,14 @@ static enum mr_status target_open_endpoint(struct ps_migration_target *t, char *
             return MR_INVALID_ARGUMENT;
         config.psk_count = 1;
     }
-    config.io = mr_udp_io(t->sender);
     config.app = t;
     config.on_reply = on_reply;
     config.sessions_max = t->core_count + 1;
     config.calls_max = 4 * t->core_count + 64;
-    config.udp_bytes_max = t->socket.udp_bytes_max;
-    config.receive_window_bytes = t->socket.receive_window_bytes;
     config.memory_bytes = MEMORY_MIN + (size_t)t->core_count * BLOCK_MEMORY;
     if (getrandom(config.client_uuid, sizeof(config.client_uuid), 0) != (ssize_t)sizeof(config.client_uuid))
         return MR_NO_MEMORY;
-    const enum mr_status status = mr_endpoint_create(&config, &t->ep);
-    explicit_bzero(config.psk, sizeof(config.psk));
-    return status;
+    return mr_udp_endpoint_create(&t->udp, &config);
 }
 
 static enum mr_status target_open(struct ps_migration_target *t, char *text)
@@ -471,12 +459,9 @@ static enum mr_status target_open(struct ps_migration_target *t, char *text)
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (ps_partitions_has(&partitions, p))
             ps_partitions_add(&t->cores[ps_node_core_of(t->core_count, p)].partitions, p);
-    const enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_MOVE_TEXT_BYTES);
-    if (status != MR_OK)
-        return status;
-    t->sender = mr_udp_sender_create(&t->socket, false);
-    t->receiver = mr_udp_receiver_create(&t->socket);
-    return t->sender == NULL || t->receiver == NULL ? MR_NO_MEMORY : target_open_endpoint(t, text);
+    const enum mr_status status =
+        mr_udp_endpoint_open(&t->udp, &any, &options, false, text, PS_MOVE_TEXT_BYTES);
+    return status == MR_OK ? target_open_endpoint(t, text) : status;
 }
 
 enum mr_status ps_migration_target_start(const struct ps_migration_target_options *options,
@@ -488,7 +473,7 @@ enum mr_status ps_migration_target_start(const struct ps_migration_target_option
         return MR_NO_MEMORY;
     t->options = *options;
     t->core_count = options->migration.peer.core_count;
-    t->socket.fd = t->load_fd = -1;
+    t->udp.socket.fd = t->load_fd = -1;
     t->progress = (struct ps_migration_target_progress){
         .id = options->migration.move.id, .state = PS_MIGRATION_COPYING, .started_us = mr_clock_us()};
     (void)pthread_mutex_init(&t->lock, NULL);
@@ -531,15 +516,11 @@ void ps_migration_target_stop(struct ps_migration_target *t)
     }
     if (t->cores != NULL)
         target_close_sessions(t);
-    if (t->ep != NULL) {
-        mr_endpoint_flush(t->ep, mr_clock_us());
-        (void)mr_udp_send_flush(t->sender);
+    if (t->udp.ep != NULL) {
+        mr_endpoint_flush(t->udp.ep, mr_clock_us());
+        (void)mr_udp_send_flush(t->udp.sender);
     }
-    mr_endpoint_destroy(t->ep);
-    mr_udp_sender_destroy(t->sender);
-    mr_udp_receiver_destroy(t->receiver);
-    if (t->socket.fd >= 0)
-        mr_udp_close(&t->socket);
+    mr_udp_endpoint_close(&t->udp);
     if (t->load_fd >= 0)
         (void)close(t->load_fd);
     free(t->cores);

@@ -23,8 +23,7 @@
 #include <unistd.h>
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/udp/udp_receive.h"
-#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_endpoint.h"
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/forks.h"
 #include "trainer_client/socket/epoll_sleep.h"
@@ -91,39 +90,23 @@ bool mr_udp_receive(struct mr_udp_receiver *receiver)
     return atomic_load_explicit(&model_packet, memory_order_relaxed) == 1;
 }
 
-bool mr_udp_receive_next(struct mr_udp_receiver *receiver, struct mr_address *from, const uint8_t **datagram,
-                         size_t *bytes)
+uint32_t mr_udp_endpoint_take(struct mr_udp_endpoint *e)
 {
-    (void)from;
-    (void)datagram;
-    (void)bytes;
-    return mr_udp_receive(receiver);
+    (void)e;
+    uint32_t count = 0;
+    for (; mr_udp_receive(NULL); count++) {
+        atomic_store_explicit(&model_packet, 2, memory_order_relaxed);
+        model_receive();
+    }
+    return count;
 }
 
-void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
-                         const uint8_t *datagram, size_t bytes)
+bool mr_udp_endpoint_send(struct mr_udp_endpoint *e, uint64_t now_us, uint32_t segments)
 {
-    (void)ep;
     (void)now_us;
-    (void)from;
-    (void)datagram;
-    (void)bytes;
-    atomic_store_explicit(&model_packet, 2, memory_order_relaxed);
-    model_receive();
-}
-
-bool mr_udp_send_flush(struct mr_udp_sender *sender)
-{
-    (void)sender;
+    (void)segments;
+    e->next_us = UINT64_MAX;
     return true;
-}
-
-uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t budget)
-{
-    (void)ep;
-    (void)now_us;
-    (void)budget;
-    return UINT64_MAX;
 }
 
 /* ---- the agent ---- */

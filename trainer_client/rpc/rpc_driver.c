@@ -22,11 +22,9 @@
 #include "trainer_client/socket/environment.h"
 #include "trainer_client/socket/epoll_sleep.h"
 #include "dataplane/udp/address.h"
-#include "dataplane/udp/udp_receive.h"
-#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_endpoint.h"
 
 #define SEGMENT_BUDGET    128u
-#define SEND_RETRY_US     1000u /* when the socket's buffer was full */
 #define SLEEP_MAX_US      1000000u
 #define FLUSH_US          20u  /* calls that follow each other faster are sent together */
 #define FLUSH_MAX_US      200u /* but none is held for longer */
@@ -48,10 +46,7 @@ struct sleeper {
 };
 
 struct mrc_rpc_driver {
-    struct mr_udp_socket socket;
-    struct mr_udp_sender *sender;
-    struct mr_udp_receiver *receiver; /* of the thread that has the role */
-    struct mr_endpoint *ep;
+    struct mr_udp_endpoint udp; /* inside, but for receiving, which the thread does that has the role */
     struct mr_rpc *agent;
     uint32_t forks; /* mrc_forks() when it was made */
     uint32_t busy_poll_us;
@@ -94,18 +89,14 @@ static void settle_inside(struct mrc_rpc_driver *d)
 {
     for (uint32_t i = 0; i < SETTLE_ROUNDS_MAX; i++) {
         uint64_t now_us = mr_clock_us();
-        uint64_t next_us = mr_agent_poll(d->agent, now_us);
-        uint64_t endpoint_us = mr_endpoint_poll(d->ep, now_us, SEGMENT_BUDGET);
+        const uint64_t agent_us = mr_agent_poll(d->agent, now_us);
+        const bool is_sent = mr_udp_endpoint_send(&d->udp, now_us, SEGMENT_BUDGET);
+        const uint64_t next_us = is_sent && agent_us < d->udp.next_us ? agent_us : d->udp.next_us;
         d->unsent = 0;
         atomic_store(&d->has_unsent, false);
         d->flushed_us = now_us;
-        next_us = endpoint_us < next_us ? endpoint_us : next_us;
-        if (!mr_udp_send_flush(d->sender)) {
-            atomic_store(&d->next_us, now_us + SEND_RETRY_US);
-            return;
-        }
         atomic_store(&d->next_us, next_us);
-        if (next_us > now_us && !mr_agent_has_work(d->agent))
+        if (!is_sent || (next_us > now_us && !mr_agent_has_work(d->agent)))
             return;
     }
 }
@@ -168,7 +159,7 @@ static bool can_reach(void *self, const struct mr_address *to, char *why, size_t
     const struct mrc_rpc_driver *d = self;
     char there[MR_ADDRESS_TEXT_BYTES], here[MR_ADDRESS_TEXT_BYTES];
     struct mr_address local;
-    mr_udp_local(&d->socket, &local);
+    mr_udp_local(&d->udp.socket, &local);
     mr_address_text(to, there);
     mr_address_text(&local, here);
     bool is_other_family = !mr_address_is_any(&local) && mr_address_is_ipv4(&local) != mr_address_is_ipv4(to);
@@ -256,15 +247,10 @@ static void drain(int event_fd)
 /* What was received: requests and answers. */
 static void process(struct mrc_rpc_driver *d)
 {
-    struct mr_address from;
-    const uint8_t *datagram;
-    size_t bytes;
     pthread_mutex_lock(&d->inside);
     for (uint32_t i = 0; i < BURSTS_MAX; i++) {
-        uint64_t now_us = mr_clock_us();
-        while (mr_udp_receive_next(d->receiver, &from, &datagram, &bytes))
-            mr_endpoint_receive(d->ep, now_us, &from, datagram, bytes);
-        if (i + 1 == BURSTS_MAX || !mr_udp_receive(d->receiver))
+        (void)mr_udp_endpoint_take(&d->udp);
+        if (i + 1 == BURSTS_MAX || !mr_udp_receive(d->udp.receiver))
             break;
     }
     settle_and_leave(d);
@@ -316,7 +302,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
     bool got;
 
     for (;;) {
-        got = mr_udp_receive(d->receiver);
+        got = mr_udp_receive(d->udp.receiver);
         if (got || is_done(done))
             break;
         now_us = mr_clock_us();
@@ -326,7 +312,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
             sched_yield();
         if (now_us >= spin_until_us) {
             sleep_until(d, done, deadline_us);
-            got = mr_udp_receive(d->receiver);
+            got = mr_udp_receive(d->udp.receiver);
             break;
         }
     }
@@ -502,7 +488,6 @@ static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc
         memcpy(config.psk[0], options->psk, MR_PSK_BYTES);
         config.psk_count = 1;
     }
-    config.io = mr_udp_io(d->sender);
     config.app = d;
     config.on_request = on_request;
     config.on_reply = on_reply;
@@ -515,12 +500,8 @@ static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc
     config.sessions_per_address = config.sessions_max;
     config.hellos_per_address = 100000;
     config.calls_max = CALLS_MAX;
-    config.udp_bytes_max = d->socket.udp_bytes_max;
-    config.receive_window_bytes = d->socket.receive_window_bytes;
     config.memory_bytes = options->memory_bytes;
-    const enum mr_status status = mr_endpoint_create(&config, &d->ep);
-    explicit_bzero(config.psk, sizeof(config.psk));
-    return status;
+    return mr_udp_endpoint_create(&d->udp, &config);
 }
 
 static enum mr_status watch(struct mrc_rpc_driver *d, int fd)
@@ -534,10 +515,8 @@ static enum mr_status create_parts(struct mrc_rpc_driver *d, const struct mrc_rp
     d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    d->receiver = mr_udp_receiver_create(&d->socket);
-    d->sender = mr_udp_sender_create(&d->socket, !mrc_env_is_off(MRC_ENV_GSO));
-    if (d->epoll_fd < 0 || d->wake_fd < 0 || d->own_fd < 0 || d->receiver == NULL || d->sender == NULL ||
-        watch(d, d->socket.fd) != MR_OK || watch(d, d->wake_fd) != MR_OK)
+    if (d->epoll_fd < 0 || d->wake_fd < 0 || d->own_fd < 0 || watch(d, d->udp.socket.fd) != MR_OK ||
+        watch(d, d->wake_fd) != MR_OK)
         return MR_NO_MEMORY;
     if (getrandom(d->uuid, sizeof(d->uuid), 0) != (ssize_t)sizeof(d->uuid) ||
         getrandom(&d->incarnation, sizeof(d->incarnation), 0) != (ssize_t)sizeof(d->incarnation))
@@ -562,11 +541,9 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
     pthread_mutex_init(&d->inside, NULL);
     pthread_mutex_init(&d->role, NULL);
     pthread_mutex_init(&d->sleepers_lock, NULL);
-    enum mr_status status = mr_udp_bind(&options->local, &socket_options, &d->socket, error, error_bytes);
-
-    if (status != MR_OK) {
-        d->socket.fd = -1;
-    } else {
+    enum mr_status status = mr_udp_endpoint_open(&d->udp, &options->local, &socket_options,
+                                                 !mrc_env_is_off(MRC_ENV_GSO), error, error_bytes);
+    if (status == MR_OK) {
         status = create_parts(d, options);
         if (status != MR_OK)
             snprintf(error, error_bytes, "a worker's socket and memory: %s", mr_status_text(status));
@@ -582,7 +559,7 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
 void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *config)
 {
     struct mr_address local;
-    mr_udp_local(&d->socket, &local);
+    mr_udp_local(&d->udp.socket, &local);
     config->driver = (struct mr_agent_driver){.self = d,
                                               .now_us = now_us_of,
                                               .enter = enter,
@@ -594,7 +571,7 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
     for (uint32_t i = 0; i < 2; i++) /* they were given without it */
         if (!mr_address_is_any(&config->own[i]))
             config->own[i].port = local.port;
-    config->endpoint = d->ep;
+    config->endpoint = d->udp.ep;
     memcpy(config->uuid, d->uuid, MR_UUID_BYTES);
     config->incarnation = d->incarnation;
 }
@@ -640,7 +617,7 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
     }
     pthread_mutex_lock(&d->inside);
     atomic_store(&d->closed, true);
-    mr_udp_close(&d->socket);
+    mr_udp_close(&d->udp.socket);
     pthread_mutex_unlock(&d->inside);
     close_fd(&d->epoll_fd);
     close_fd(&d->wake_fd);
@@ -651,9 +628,7 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
 static void driver_free(void *self)
 {
     struct mrc_rpc_driver *d = self;
-    mr_endpoint_destroy(d->ep);
-    mr_udp_sender_destroy(d->sender);
-    mr_udp_receiver_destroy(d->receiver);
+    mr_udp_endpoint_close(&d->udp);
     pthread_mutex_destroy(&d->sleepers_lock);
     pthread_mutex_destroy(&d->role);
     pthread_mutex_destroy(&d->inside);
