@@ -11,6 +11,7 @@ import millrace.autograd as dist_autograd
 import millrace.rpc as rpc
 
 kept: dict = {}
+_changed = threading.Condition()  # of kept
 
 
 class Own(Exception):
@@ -83,9 +84,9 @@ def wait_for_callback(to):
 
 def wait_until_kept(name):
     """Until keep() keeps something under that name, which it returns."""
-    while name not in kept:
-        time.sleep(0.005)
-    return kept[name]
+    with _changed:
+        _changed.wait_for(lambda: name in kept)
+        return kept[name]
 
 
 def die():
@@ -115,7 +116,9 @@ def is_same_object(rref, name):
 
 def keep(name, value):
     """Keeps a value, for later calls."""
-    kept[name] = value
+    with _changed:
+        kept[name] = value
+        _changed.notify_all()
 
 
 def kept_value(name):

@@ -9,10 +9,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
 import pytest
+from waits import process_runs, wait_until
 
 import millrace
 from millrace.progress import Bar
@@ -22,15 +22,8 @@ TOOL = os.environ["MILLRACE_TOOL"]
 LIMIT_S = 60
 
 
-def ends(pid):
-    """Waits for the end of a process that is not this one's child, or is and is reaped by its parent."""
-    until = time.monotonic() + LIMIT_S
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-        time.sleep(0.02)
-    return not os.path.exists(f"/proc/{pid}")
+def wait_for_end(pid):
+    wait_until(lambda: not process_runs(pid), "the server ends")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +87,8 @@ def test_stop_leaves_nothing(tmp_path):
     client = server.client()
     server.stop()
     server.stop()
-    assert client.closed and not os.path.exists(server.directory) and ends(server.pid)
+    assert client.closed and not os.path.exists(server.directory)
+    wait_for_end(server.pid)
     assert "stopped" in repr(server) and not server.is_running
     with pytest.raises(millrace.DevServerError, match="is stopped"):
         server.client()
@@ -200,18 +194,15 @@ def test_it_ends_with_its_process(how, code):
     assert (done.returncode, done.stderr) == (code, "")
     pid, directory, *more = done.stdout.split()
     assert more == (["1"] if how in ("interrupt", "fork") else [])
-    assert ends(pid)
-    until = time.monotonic() + LIMIT_S
-    while os.path.exists(directory) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not os.path.exists(directory)
+    wait_for_end(pid)
+    wait_until(lambda: not os.path.exists(directory), "its directory is removed")
 
 
 def test_the_server_ends_with_a_tool_that_is_killed():
     with subprocess.Popen([TOOL, "dev", "--json"], stdout=subprocess.PIPE, text=True) as tool:
         said = json.loads(tool.stdout.readline())
         tool.kill()
-    assert ends(said["pid"])
+    wait_for_end(said["pid"])
     shutil.rmtree(said["directory"])  # which only the tool removes
 
 

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from torch_programs import TorchProgram, skip_without_torch
+from waits import wait_until
 
 import millrace
 
@@ -249,8 +250,7 @@ def test_resume_goes_on_from_a_checkpoint_when_both_are_killed(new_node, flights
         wait_for_step(trainer, 25)
         trainer.kill()
         trainer.communicate()
-        while not checkpoints(client):
-            time.sleep(0.01)
+        wait_until(lambda: checkpoints(client), "there is a checkpoint")
     node.kill()
     node.restart()
     result = run("resume", "--server", node.address, "--data", flights, *RESUME)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ import pytest
 import millrace
 import samples
 from millrace.samples import END, blocks, samples_of
+from waits import process_runs, wait_until
 
 DIM = 2
 LIMIT_S = 60.0
@@ -370,22 +370,6 @@ def test_a_hub_that_cannot_start_says_why(client, monkeypatch):
         millrace.feed([], client)
 
 
-def is_there(pid):
-    """Whether a process runs."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_until(condition):
-    until = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_the_hub_ends_with_its_process(client):
     program = """
 import itertools, sys, time, millrace
@@ -397,10 +381,10 @@ time.sleep(600)
         [sys.executable, "-c", program, client.server], stdout=subprocess.PIPE, text=True
     )
     pid = int(process.stdout.readline())
-    assert is_there(pid)
+    assert process_runs(pid)
     process.kill()
     process.communicate()
-    wait_until(lambda: not is_there(pid))
+    wait_until(lambda: not process_runs(pid), "the hub ends")
 
 
 @pytest.mark.forks

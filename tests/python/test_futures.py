@@ -7,19 +7,10 @@ import time
 
 import numpy as np
 import pytest
+from waits import wait_until
 
 import millrace
 from millrace import init, optim
-
-TRIES = 600  # of 0.1 s, for a condition that comes true by itself
-
-
-def until(condition):
-    for _ in range(TRIES):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come true")
 
 
 def test_a_result_is_computed_once_and_kept(client):
@@ -86,7 +77,7 @@ def test_one_that_is_dropped_goes_on(client):
     table.lookup([1])
     for _ in range(50):
         table.push_gradients_async([1], [[-1.0]])
-    until(lambda: table.lookup([1])[0, 0] == 50)
+    wait_until(lambda: table.lookup([1])[0, 0] == 50, "all pushes are applied")
 
 
 def test_one_from_several_threads(client):
@@ -180,7 +171,7 @@ def test_closing_while_others_wait(new_node):
     threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
-    until(lambda: len(client._inside) > 0)
+    wait_until(lambda: len(client._inside) > 0, "a thread is in the library")
     client.close()
     for thread in threads:
         thread.join()
@@ -203,7 +194,9 @@ def test_answers_that_came_while_the_program_was_elsewhere_count(node, client):
             tables[use] = other.table(f"elsewhere_{use}")
             futures[use] = tables[use].push_gradients_async([1], np.ones((1, 4)), deadline_s=deadline_s)
         for use in tables:
-            until(lambda: client.table(f"elsewhere_{use}").lookup([1])[0, 0] == -1)
+            wait_until(
+                lambda: client.table(f"elsewhere_{use}").lookup([1])[0, 0] == -1, "the push is applied"
+            )
         time.sleep(deadline_s + 0.5)
         futures["done"].done()
         assert tables["lookup"].lookup([1])[0, 0] == -1

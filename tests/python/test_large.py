@@ -3,10 +3,10 @@ import asyncio
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
+from waits import wait_until
 
 import millrace
 from millrace import init, optim
@@ -140,8 +140,9 @@ def test_futures_of_calls_in_parts(little, name):
 
 def interrupt_a_call():
     """Sends SIGINT once the library is making a call that takes long."""
-    while not any(thread.name == "millrace-call" for thread in threading.enumerate()):
-        time.sleep(0.01)
+    wait_until(
+        lambda: any(thread.name == "millrace-call" for thread in threading.enumerate()), "a call is made"
+    )
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -160,10 +161,7 @@ def test_an_interrupted_push_goes_on(new_node):
             table.push_gradients(keys, gradients)
         thread.join()
         node.restart()
-        until = time.monotonic() + 60
-        while not (table.lookup(keys) == 1).all():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: (table.lookup(keys) == 1).all(), "all parts of the push are applied")
 
 
 @pytest.mark.parametrize("settings", [(), ("fault.direction=both", "fault.loss_ppm=10000")], ids=["", "loss"])

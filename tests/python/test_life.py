@@ -10,14 +10,13 @@ import time
 
 import numpy as np
 import pytest
+from waits import is_in_package, wait_until
 
 import millrace
 from millrace import init
 
 LIMIT_S = 300
-TRIES = 6000  # of 0.01 s, for a condition that comes true by itself
 MULTI_THREADED_FORK = "ignore:This process:DeprecationWarning"  # Python 3.12 and later warn of it
-PACKAGE = os.path.dirname(millrace.__file__)
 
 
 def run(program, *arguments):
@@ -183,25 +182,14 @@ def test_fork_by_torchs_loader(node):
     assert said == "end\n"
 
 
-def is_in_package(thread):
-    """Whether a function of millrace is among those that the thread is in."""
-    frame = sys._current_frames()[thread]
-    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    return frame is not None
-
-
 def interrupted(call):
     """Runs call() in this, the main thread, and sends it SIGINT once it is in flight. Returns how long
     KeyboardInterrupt took, in seconds."""
-    sent, main = [], threading.main_thread().ident
+    sent = []
 
     def send():
-        for _ in range(TRIES):
-            if is_in_package(main):
-                break
-            time.sleep(0.01)
-        time.sleep(0.3)  # further on, in the library
+        wait_until(lambda: is_in_package(threading.main_thread()), "the call is made")
+        time.sleep(0.3)  # most often further on, in the library; the outcome is the same before
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 import rpc_functions as there  # noqa: E402
 from rpc_world import joined  # noqa: E402
+from waits import is_in_package, wait_until  # noqa: E402
 
 import millrace  # noqa: E402
 import millrace.rpc as rpc  # noqa: E402
@@ -24,15 +24,6 @@ def world(tmp_path_factory):
     """w0 is this process."""
     with joined(WORLD_SIZE, tmp_path_factory.mktemp("key")):
         yield
-
-
-def eventually(true) -> None:
-    """Within a bounded number of tries."""
-    for _ in range(3000):
-        if true():
-            return
-        time.sleep(0.02)
-    assert true()
 
 
 # ---- workers ----
@@ -242,7 +233,7 @@ def test_then_and_callbacks():
     future.add_done_callback(lambda f: ran.append(f.value()))
     assert after.wait() == pytest.approx(2.1) and future.wait() == 0.05
     assert future.then(lambda f: "late").wait() == "late"
-    eventually(lambda: ran == [0.05])
+    wait_until(lambda: ran == [0.05], "the callback runs")
     failing = rpc.rpc_async(1, there.fail, (ValueError, "x"))
     assert failing.then(lambda f: type(f.exception())).wait() is ValueError
     with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero") as raised:
@@ -263,7 +254,7 @@ def test_a_callback_that_fails_says_so(capfd):
         said.append(capfd.readouterr().err)
         return "broken callback" in "".join(said)
 
-    eventually(is_said)
+    wait_until(is_said, "the callback's error is said")
 
 
 def test_awaiting():
@@ -295,7 +286,7 @@ def test_one_waits_and_another_cancels():
     got = []
     thread = threading.Thread(target=lambda: got.append(future.exception()))
     thread.start()
-    time.sleep(0.1)  # most often it waits by then; the outcome is the same before
+    wait_until(lambda: is_in_package(thread), "it waits")
     assert not future.done()
     future.cancel()
     thread.join()
@@ -408,7 +399,7 @@ def test_references_to_values_of_others():
         and not reference.is_owner()
     )
     assert reference.to_here().tolist() == [2.0, 2.0]
-    eventually(reference.confirmed_by_owner)
+    wait_until(reference.confirmed_by_owner, "the owner confirms it")
     with pytest.raises(millrace.InvalidArgument, match="w1"):
         reference.local_value()
     assert rpc.rpc_sync(2, there.value_of, (reference,)).tolist() == [2.0, 2.0]  # a third one's
@@ -438,7 +429,7 @@ def test_values_go_with_their_last_reference():
     reference = rpc.remote(1, there.watched, ("watched",))
     assert rpc.rpc_sync(1, there.add, (1, 1)) == 2
     rpc.rpc_sync(2, there.keep, ("reference", reference))
-    eventually(lambda: rpc.rpc_sync(1, there.same, (there.kept,)) is not None)
+    wait_until(lambda: rpc.rpc_sync(1, there.same, (there.kept,)) is not None, "something is kept")
     del reference
     assert rpc.rpc_sync(1, there.kept_value, ("watched",)) is True  # w2 holds it
     assert rpc.rpc_sync(2, there.forget, ("reference",))
@@ -450,7 +441,7 @@ def test_values_go_with_their_last_reference():
             return True
         return False
 
-    eventually(is_gone)
+    wait_until(is_gone, "the value is gone")
 
 
 def test_a_reference_to_what_failed():

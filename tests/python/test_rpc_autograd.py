@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import rpc_functions as there  # noqa: E402
 from rpc_world import joined  # noqa: E402
+from waits import wait_until  # noqa: E402
 
 import millrace  # noqa: E402
 import millrace.autograd as dist_autograd  # noqa: E402
@@ -320,11 +320,7 @@ def test_contexts_go_everywhere():
         with dist_autograd.context() as context_id:
             dist_autograd.backward(context_id, [rpc.rpc_sync(1, there.relay, (2, torch.mul, x, x)).sum()])
     for rank in range(WORLD_SIZE):
-        for _ in range(500):
-            if rpc.rpc_sync(rank, there.contexts_here) == 0:
-                break
-            time.sleep(0.02)
-        assert rpc.rpc_sync(rank, there.contexts_here) == 0
+        wait_until(lambda: rpc.rpc_sync(rank, there.contexts_here) == 0, f"worker {rank} has no contexts")
 
 
 def test_contexts_of_several_threads_keep_apart():

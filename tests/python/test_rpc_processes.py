@@ -19,6 +19,7 @@ sys.path.insert(0, {here!r})
 import torch
 torch.set_num_threads(1)
 import rpc_functions as there
+from waits import wait_until
 import millrace
 import millrace.rpc as rpc
 import millrace.autograd as dist_autograd
@@ -335,12 +336,13 @@ raise RuntimeError("the script's own")
 """,
         """
 join(1)
-for _ in range(3000):
+def is_dead():
     try:
         rpc.rpc_sync(0, there.nothing)
     except millrace.Error:
-        break
-    time.sleep(0.02)
+        return True
+    return False
+wait_until(is_dead, "worker 0 is dead")
 there.wake()
 rpc.shutdown(graceful=False)
 """,
@@ -441,8 +443,8 @@ began = None
 for i in range({worlds}):
     rank, world_size, name = {plan}
     if rank < world_size:
-        while {rank} == 2 and not is_over(i - 1):  # it is not in that world
-            time.sleep(0.005)
+        if {rank} == 2:  # it is not in that world
+            wait_until(lambda: is_over(i - 1), "the world before is over")
         join(rank, world_size, name)
         assert rpc.rpc_sync((rank + 1) % world_size, there.add, (i, 1)) == i + 1
         rpc.shutdown()

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Iterator
 
 import numpy as np
 import pytest
@@ -34,6 +34,7 @@ from stores import (  # noqa: E402
     find_classes,
     why_no_swift,
 )
+from waits import wait_until  # noqa: E402
 
 import millrace  # noqa: E402
 from millrace import init, optim  # noqa: E402
@@ -156,14 +157,6 @@ def below(url: str, name: str) -> str:
     """The URL of what is in the directory of another one."""
     path, query = url.split("?")
     return f"{path}/{name}?{query}"
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    """Waits for it."""
-    until = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < until, f"not in {WAIT_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def wait_copied(client: millrace.Client, number: int) -> None:

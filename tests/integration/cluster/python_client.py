@@ -1,11 +1,15 @@
 """The Python package over a cluster, by a list of some of its nodes: python_client.py SERVERS NODES."""
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 import millrace
 from millrace import init, optim
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from waits import wait_until  # noqa: E402
 
 
 def tables(client: millrace.Client, cores: int) -> None:
@@ -98,8 +102,10 @@ def moves(client: millrace.Client) -> None:
     rows = client.table("python/set").rows(np.arange(1000), state=True)
     assert rows.state is not None and (rows.values == turn).all() and not rows.state["step"].any()
     client.rebalance(mib_s=100)
-    while owned()[2] == 0 or client.moves().moves or client.moves().balances:
-        time.sleep(0.05)
+    wait_until(
+        lambda: owned()[2] > 0 and not client.moves().moves and not client.moves().balances,
+        "the partitions are spread again",
+    )
     assert max(owned()) - min(owned()) <= 1
     client.cancel_moves()
     try:

@@ -3,9 +3,11 @@ import ctypes
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from waits import wait_until  # noqa: E402
 
 SKIP = 77
 CLONE_NEWNET = 0x40000000
@@ -28,15 +30,7 @@ def own_network() -> None:
 
 
 def wait_for(what: str, look: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        try:
-            if look():
-                return
-        except OSError:
-            pass  # it does not listen yet
-        time.sleep(0.1)
-    raise AssertionError(f"waited in vain: {what}")
+    wait_until(look, what, limit_s=PATIENCE_S, but=OSError)  # it does not listen yet
 
 
 def start_node(millraced: str, directory: Path, **more: str) -> subprocess.Popen:

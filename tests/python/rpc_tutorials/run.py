@@ -10,11 +10,13 @@ import json
 import os
 import re
 import sys
-import time
 
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(HERE))
+from waits import wait_until  # noqa: E402
+
 CHANGED = (  # what docs/python-rpc.md says
     (r"import torch\.distributed\.rpc as ", "import millrace.rpc as "),
     (r"import torch\.distributed\.autograd as ", "import millrace.autograd as "),
@@ -44,8 +46,7 @@ def meet(directory, program, rank):
     for longer than init_rpc waits for them."""
     here = [os.path.join(directory, f"{program.__name__}-{r}") for r in range(program.WORLD_SIZE)]
     open(here[rank], "x", encoding="ascii").close()
-    while not all(map(os.path.exists, here)):
-        time.sleep(0.01)
+    wait_until(lambda: all(map(os.path.exists, here)), f"all workers of {program.__name__} are here", 600)
 
 
 def run(program, rank):
