@@ -133,6 +133,15 @@ struct ps_writer_status fixture_finish(struct ps_writer *w)
     return status;
 }
 
+void fixture_publish(struct ps_writer *w, uint32_t cores)
+{
+    for (uint32_t core = 0; core < cores; core++)
+        ps_writer_core_done(w, core);
+    const struct ps_writer_status status = fixture_finish(w);
+    if (status.status != MR_OK)
+        fail_msg("%s", status.text);
+}
+
 struct ps_writer_status fixture_save(const struct ps_store *store, const char *directory, uint64_t id,
                                      uint32_t rows)
 {

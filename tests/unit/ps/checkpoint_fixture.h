@@ -31,6 +31,8 @@ bool fixture_fill(struct ps_writer *w, uint64_t id, uint32_t core, uint32_t rows
 uint8_t *fixture_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
 /* Waits until the writer is done, and finishes it. */
 struct ps_writer_status fixture_finish(struct ps_writer *w);
+/* The same, when all cores are done: it must be a good one. */
+void fixture_publish(struct ps_writer *w, uint32_t cores);
 /* A whole checkpoint, cores one after the other on this thread. */
 struct ps_writer_status fixture_save(const struct ps_store *store, const char *directory, uint64_t id,
                                      uint32_t rows);

@@ -64,9 +64,5 @@ void ckpt_fixture_gone(struct ckpt_fixture_writer *w, uint32_t core, uint32_t fe
 
 void ckpt_fixture_publish(struct ckpt_fixture_writer *w, uint32_t cores)
 {
-    for (uint32_t core = 0; core < cores; core++)
-        ps_writer_core_done(w->writer, core);
-    struct ps_writer_status status = fixture_finish(w->writer);
-    if (status.status != MR_OK)
-        fail_msg("%s", status.text);
+    fixture_publish(w->writer, cores);
 }

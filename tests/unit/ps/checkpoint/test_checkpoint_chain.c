@@ -356,8 +356,7 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
                                               .buffers_per_core = 2};
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
     ps_manifest_clear(&old);
-    ps_writer_core_done(w, 0);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, 1);
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
     assert_int_equal(ps_reader_chain(r)->count, 2);
     assert_int_equal(ps_reader_chain(r)->links[0]->manifest.version, PS_FORMAT_VERSION_2);

@@ -176,9 +176,7 @@ static void test_retain_removes_what_dead_writers_left(void **state)
     ps_checkpoint_retain(NULL, *state, &(struct ps_retention){.keep = 5});
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-2"), 0);
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-3"), 1);
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(live, core);
-    assert_int_equal(fixture_finish(live).status, MR_OK);
+    fixture_publish(live, FIXTURE_CORES);
     assert_int_equal(fixture_count(*state, "ckpt-"), 2);
 }
 

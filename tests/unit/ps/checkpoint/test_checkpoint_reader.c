@@ -200,9 +200,7 @@ static void test_blocks_of_an_earlier_attempt(void **state)
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_start(ps_store_local(), directory, 2, &w, text), MR_OK);
     assert_true(fixture_fill(w, 99, 0, NEW_ROWS));
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
     assert_int_equal(rename(kept, fixture_path(directory, 2, "core-000.mrc")), 0);
     check_damaged(directory, "core-000.mrc: its blocks are not those that the MANIFEST names");
     free(kept);

@@ -96,9 +96,7 @@ static void test_a_full_ring_refuses_and_never_blocks(void **state)
     atomic_store(&f.hold_writes, false);
     WAIT_UNTIL(ps_writer_free_bytes(w, 0) >= PS_PAYLOAD_BYTES);
     assert_non_null(memset(ps_writer_append(w, 0, &record), 3, record.bytes));
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
 }
 
 /* The thread of this process that writes; 0 when there is none. */
@@ -138,8 +136,7 @@ static void test_the_thread_keeps_off_the_data_cores(void **state)
         options.avoid_cpu_count = (uint32_t)(count - left_out);
         assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
         assert_int_equal(sched_getaffinity(writer_thread(), sizeof(after), &after), 0);
-        ps_writer_core_done(w, 0);
-        assert_int_equal(fixture_finish(w).status, MR_OK);
+        fixture_publish(w, 1);
         assert_true(CPU_ISSET((size_t)cpus[count - 1], &after));
         /* With none left, it goes where it may. */
         assert_int_equal(CPU_COUNT(&after), left_out ? 1 : count - 1);
@@ -172,9 +169,7 @@ static void test_signals_are_for_others(void **state)
     for (int signal = 1; signal < SIGRTMIN; signal++)
         assert_int_equal(sigismember(&after, signal), sigismember(&before, signal));
     assert_int_equal(writer_blocked_signals() & wanted, wanted);
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
 }
 
 static void test_small_records_share_a_block(void **state)
@@ -253,9 +248,7 @@ static void test_a_core_may_have_nothing_to_write(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_OK);
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
     assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
     assert_int_equal(ps_chain_bytes(ps_reader_chain(r)), 0);
     ps_reader_close(r);
@@ -433,9 +426,7 @@ static void test_a_delta_is_tied_to_its_parent(void **state)
     assert_int_equal(start_delta(directory, 2, 1, NULL, &w, text), MR_OK);
     const struct ps_record gone = {.kind = PS_RECORD_GONE, .feature = FIXTURE_TABLE, .count = 2, .bytes = 16};
     assert_non_null(memset(ps_writer_append(w, 0, &gone), 1, 16));
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
     assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &parent, text), MR_OK);
     assert_int_equal(ps_manifest_read(ps_store_local(), directory, 2, &m, text), MR_OK);
     assert_int_equal(m.parent, 1);

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "checkpoint_fixture.h"
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 #include "restore_fixture.h"
-#include "tests/wait.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
 {
@@ -323,7 +323,6 @@ static void a_variable_that_is_missing_is_found_out(void **state)
     const uint32_t id = 1;
     char text[256];
     struct ps_writer *writer;
-    struct ps_writer_status status = {0};
     const struct ps_writer_options options = {.directory = n->config.checkpoint_directory,
                                               .id = 1,
                                               .features = &f,
@@ -333,10 +332,7 @@ static void a_variable_that_is_missing_is_found_out(void **state)
                                               .incarnation = 1,
                                               .buffers_per_core = 2};
     assert_int_equal(ps_writer_start(NULL, &options, &writer, text), MR_OK);
-    ps_writer_core_done(writer, 0);
-    WAIT_UNTIL(ps_writer_status(writer, &status), status.done);
-    ps_writer_finish(writer);
-    assert_int_equal(status.status, MR_OK);
+    fixture_publish(writer, 1);
     node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");
 }
 

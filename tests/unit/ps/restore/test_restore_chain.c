@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
 #include "tests/command.h"
 #include "tests/unit/ps/reader_each.h"
-#include "tests/wait.h"
 
 #define GONE_KEY 1005u /* keys[5] */
 
@@ -73,16 +73,6 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
     return MR_OK;
 }
 
-static void publish(struct ps_writer *writer, uint32_t cores)
-{
-    struct ps_writer_status status = {0};
-    for (uint32_t core = 0; core < cores; core++)
-        ps_writer_core_done(writer, core);
-    WAIT_UNTIL(ps_writer_status(writer, &status), status.done);
-    ps_writer_finish(writer);
-    assert_int_equal(status.status, MR_OK);
-}
-
 static struct ps_writer *start_delta(const struct node_fixture *n, const struct ps_reader *r, uint64_t id,
                                      uint64_t parent)
 {
@@ -125,7 +115,7 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     struct delta d = {.old = &old, .writer = start_delta(n, r, 3, 1)};
     assert_int_equal(reader_each(r, add_record, &d, text), MR_OK);
     add_gone(d.writer, table, GONE_KEY);
-    publish(d.writer, ps_reader_manifest(r)->file_count);
+    fixture_publish(d.writer, ps_reader_manifest(r)->file_count);
     assert_int_equal(d.changed, changed);
     ps_reader_close(r);
     assert_int_equal(command_run("rm -r %.200s/ckpt-2", n->config.checkpoint_directory), 0);
@@ -203,7 +193,7 @@ static void a_link_may_be_of_another_number_of_cores(void **state)
     memset(&nothing, 0, sizeof(nothing));
     struct delta d = {.old = &nothing, .writer = start_delta(n, r, 5, 3)};
     assert_int_equal(reader_each(r, add_record, &d, text), MR_OK);
-    publish(d.writer, 3);
+    fixture_publish(d.writer, 3);
     ps_reader_close(r);
     node_check(node_restore(n, 5), MR_OK, NULL);
     check_chain(n, table);
@@ -222,8 +212,8 @@ static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)
     struct ps_reader *r;
     char text[256];
     assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 3, &r, text), MR_OK);
-    publish(start_delta(n, r, 4, 3), 1);
-    publish(start_delta(n, r, 5, 4), 1);
+    fixture_publish(start_delta(n, r, 4, 3), 1);
+    fixture_publish(start_delta(n, r, 5, 4), 1);
     ps_reader_close(r);
     remove_checkpoint(n, 4);
     node_restart(n, 1);

@@ -482,9 +482,7 @@ static void test_a_state_of_unknown_parts(void **state)
         for (uint32_t k = 0; k < bytes / 4; k++)
             out[k] = (float)(10 * i + k);
     }
-    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
-        ps_writer_core_done(w, core);
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    fixture_publish(w, FIXTURE_CORES);
     assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter p --state", directory), 0);
     assert_string_equal(ckpt_output_text,
                         "part,index,value\nvalues,0,0\nvalues,1,1\no.state,0,10\no.state,1,11\n"
