@@ -151,7 +151,7 @@ def test_steps_of_a_new_table_begin_with_1(client, name):
     assert np.array_equal(*found)
 
 
-def test_only_what_has_changed_is_looked_up_again(client, modules):
+def test_only_what_has_changed_is_looked_up_again(modules, monkeypatch):
     bag, row = modules[0]
     loader = millrace.prefetch(batches(steps=1), {bag: bag_of, row: "items"})
     for batch in loader:
@@ -159,17 +159,15 @@ def test_only_what_has_changed_is_looked_up_again(client, modules):
         row.table.push_gradients([key], np.ones((1, DIM)))
         changed = int((batch["items"] == key).sum())
         asked = []
-        look_up = client._lookup_arrays
 
-        def asks(tables):
-            asked.extend(keys.tolist() for _, keys, *_ in tables)
-            return look_up(tables)
+        def asks(table, keys, *rest):
+            asked.append(keys.tolist())
+            return look_up(table, keys, *rest)
 
-        client._lookup_arrays = asks
-        try:
+        with monkeypatch.context() as patch:
+            look_up = lookups.lookup_of
+            patch.setattr(lookups, "lookup_of", asks)
             found = row(batch["items"]).detach().numpy()
-        finally:
-            del client._lookup_arrays
         assert asked == [[key] * changed]
         assert np.array_equal(found, row.table.lookup(batch["items"].numpy()))
         assert loader.counts.again == changed

@@ -1,15 +1,26 @@
 """Tables: rows by key."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 import numpy as np
 
 from . import stored
 from ._base import arrays, steps
-from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
+from ._base.arrays import (
+    F32_ARRAY,
+    U32_ARRAY,
+    U64_ARRAY,
+    Array,
+    Like,
+    f32_pointer,
+    rows_of,
+    torch_of,
+    u32_pointer,
+    u64_pointer,
+)
 from ._base.connection import Call
-from ._base.library import lib
+from ._base.library import NULL, ffi, lib
 from .feature import TableSpec
 from .future import Future
 from .pushed import Pushed
@@ -20,6 +31,23 @@ if TYPE_CHECKING:
 
     from ._base.options import CallOptions
     from .client import Client
+
+
+def lookup_of(
+    table: Table,
+    keys: np.ndarray,
+    offsets: np.ndarray | None,
+    weights: np.ndarray | None,
+    finish: Callable[[Any], Any],
+) -> Call:
+    """The lookup of rows, or with offsets of bags. u64 keys, u32 [bags + 1] offsets, f32 weights."""
+    count, dim, key = keys.size, table.spec.dim, ffi.from_buffer(U64_ARRAY, keys)
+    if offsets is None:
+        return Call(lib.mr_lookup, (table.id, key, count), finish, True, nbytes=count * (8 + 4 * dim))
+    bags, offset = offsets.size - 1, ffi.from_buffer(U32_ARRAY, offsets)
+    weight = NULL if weights is None else ffi.from_buffer(F32_ARRAY, weights)
+    of_bags, nbytes = (table.id, key, weight, offset, bags), 8 * count + 4 * dim * bags
+    return Call(lib.mr_lookup_bags, of_bags, finish, True, nbytes=nbytes)
 
 
 class Table:
@@ -59,14 +87,8 @@ class Table:
 
     def _lookup(self, keys: Like) -> Call:
         array, torch = arrays.keys(keys), torch_of(keys)
-        count, shape = array.size, (*array.shape, self.spec.dim)
-        return Call(
-            lib.mr_lookup,
-            (self.id, u64_pointer(array), count),
-            lambda reply: rows_of(reply, torch, shape),
-            True,
-            nbytes=count * (8 + 4 * shape[-1]),
-        )
+        shape = (*array.shape, self.spec.dim)
+        return lookup_of(self, array, None, None, lambda reply: rows_of(reply, torch, shape))
 
     def lookup(self, keys: Like, **options: Unpack[CallOptions]) -> Array:
         """The rows of `keys`, as float32 [*keys.shape, dim]; [n, dim] for n keys. Keys that have no row get
@@ -213,23 +235,11 @@ class Table:
 
     # ---- bags ----
 
-    def _bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> tuple:
-        """The keys; they, weights and offsets as pointers, and how many bags there are."""
-        array = arrays.keys(keys)
+    def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
+        array, torch = arrays.keys(keys), torch_of(keys)
         starts = arrays.offsets(offsets, array.size, include_last)
         factors = arrays.weights(weights, array.size)
-        return array, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
-
-    def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
-        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
-        torch = torch_of(keys)
-        return Call(
-            lib.mr_lookup_bags,
-            (self.id, key, weight, offset, bags),
-            lambda reply: rows_of(reply, torch),
-            True,
-            nbytes=8 * array.size + 4 * self.spec.dim * bags,
-        )
+        return lookup_of(self, array, starts, factors, lambda reply: rows_of(reply, torch))
 
     def lookup_bags(
         self,
@@ -262,12 +272,21 @@ class Table:
     def _push_bags(
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
     ) -> Call:
-        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
-        dim = self.spec.dim
+        array, dim = arrays.keys(keys), self.spec.dim
+        starts = arrays.offsets(offsets, array.size, include_last)
+        factors, bags = arrays.weights(weights, array.size), starts.size - 1
         values = arrays.gradients(gradients, bags, "bag", self.name, dim)
         return Call(
             lib.mr_push_gradients_bags,
-            (self.id, key, weight, offset, bags, dim, f32_pointer(values)),
+            (
+                self.id,
+                u64_pointer(array),
+                f32_pointer(factors),
+                u32_pointer(starts),
+                bags,
+                dim,
+                f32_pointer(values),
+            ),
             changes=((self.id, array),),
             nbytes=8 * array.size + 4 * dim * bags,
         )

@@ -16,7 +16,9 @@ import torch
 from .backward import running, tensors
 from .pushes import Rows, by_frequency
 from .._base import steps
+from .._base.arrays import rows_of
 from ..future import Future
+from ..table import lookup_of
 
 
 class Needs(NamedTuple):
@@ -61,7 +63,12 @@ class Lookups:
                 self._values[i] = np.zeros((one.size, one.module.embedding_dim), np.float32)
         for (client, *_), places in together.items():
             tables = [(needs[i].module.feature, *needs[i][1:4]) for i in places]
-            self._ready.append((client, places, client._lookup_arrays(tables)))
+            if len(tables) == 1:
+                self._ready.append(
+                    (client, places, lookup_of(*tables[0], lambda reply: [rows_of(reply, None)]))
+                )
+            else:
+                self._ready.append((client, places, client._lookup_arrays(tables)))
 
     def start(self) -> None:
         """Sends them."""
