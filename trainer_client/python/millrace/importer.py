@@ -392,7 +392,7 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _list(path: str, entry: Entry, rules: Mapping[str, str], done: Mapping[str, Imported]) -> None:
+def _list(entry: Entry, done: Mapping[str, Imported]) -> None:
     what = done.get(entry.name)
     goes = "" if what is None else f" -> {what.table}{' (new)' if what.is_new else ''}"
     state = f", state {', '.join(what.state)}" if what and what.state else ""
@@ -429,7 +429,7 @@ def main(words: Sequence[str] | None = None) -> int:
             by_name = {what.entry: what for what in done}
             for path in given.files:
                 for entry in read(path).values():
-                    _list(path, entry, rules, by_name)
+                    _list(entry, by_name)
     except (Error, OSError, ValueError) as error:
         print(printable(f"{parser.prog}: {error}"), file=sys.stderr)
         return 1

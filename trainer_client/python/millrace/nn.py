@@ -238,16 +238,6 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
         self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
         self._apply_arguments(arguments)
 
-    @property
-    def table(self) -> Table:
-        """The table at the server."""
-        return self.feature
-
-    @property
-    def embedding_dim(self) -> int:
-        """The length of a row."""
-        return self.feature.dim
-
     @uncompiled
     def forward(
         self,
@@ -351,16 +341,6 @@ class Embedding(Weights, TorchArguments, AtServer):
         )
         self.padding_idx = padding_idx
         self._apply_arguments(arguments)
-
-    @property
-    def table(self) -> Table:
-        """The table at the server."""
-        return self.feature
-
-    @property
-    def embedding_dim(self) -> int:
-        """The length of a row."""
-        return self.feature.dim
 
     @uncompiled
     def forward(self, input: torch.Tensor) -> torch.Tensor:

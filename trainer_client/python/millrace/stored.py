@@ -146,7 +146,7 @@ def repeats(keys: np.ndarray) -> bool:
 
 def _sliceable(what: str, value: Any, shape: tuple[int, ...], count: int) -> Any:
     """The value as [count, ...], not copied where it need not be: it may be a file that is mapped."""
-    array = value.detach() if arrays.is_torch(value) else np.asarray(value)
+    array = value.detach() if arrays.torch_of(value) is not None else np.asarray(value)
     if tuple(array.shape) == shape or (tuple(array.shape) == (count, *shape[-1:]) and len(shape) > 1):
         return array.reshape(count, -1)
     raise ValueError(

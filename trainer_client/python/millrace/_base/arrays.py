@@ -39,17 +39,20 @@ _ADDRESS = ffi.typeof("uintptr_t")
 _U32_MAX = 0xFFFFFFFF
 
 
-def is_torch(value: Any) -> bool:
-    """Whether it is a tensor of torch's."""
+def torch_of(value: Any) -> Any:
+    """The module torch when this is a tensor of its, else None."""
+    if type(value) is np.ndarray:
+        return None
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
 def to_numpy(value: Any) -> np.ndarray:
     """Over the same memory where it can be. Tensors of types that numpy lacks become float32."""
-    if is_torch(value):
+    torch = torch_of(value)
+    if torch is not None:
         value = value.detach().cpu()
-        if value.dtype == sys.modules["torch"].bfloat16:
+        if value.dtype == torch.bfloat16:
             value = value.float()
         return value.contiguous().numpy()
     return np.asarray(value)
@@ -215,11 +218,6 @@ def view(tensor: Any, owner: Any) -> np.ndarray:
     return over(tensor.data, tensor.bytes, shape, dtype, _keeper(owner))
 
 
-def pointer(ctype: str, array: np.ndarray) -> Any:
-    """`ctype` ("float *") to the array's memory, which it keeps."""
-    return ffi.from_buffer(ctype[:-1].strip() + "[]", array)
-
-
 # ---- replies ----
 
 # of this process since it has the library: a parent's replies are not for its children to free
@@ -320,11 +318,3 @@ def describe(struct: Any, array: np.ndarray, dtype: int) -> Any:
     for i, n in enumerate(array.shape):
         struct.dims[i] = n
     return memory
-
-
-def torch_of(value: Any) -> Any:
-    """The module torch when this is a tensor of its, else None."""
-    if type(value) is np.ndarray:
-        return None
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(value, torch.Tensor) else None

@@ -240,8 +240,9 @@ def _flatten(path: str, value: Any, name: str, entries: dict[str, Entry]) -> Non
         items = enumerate(value)
     for key, item in items or ():
         _flatten(path, item, f"{name}.{key}" if name else str(key), entries)
-    if items is None and (arrays.is_torch(value) or isinstance(value, (int, float))):
-        array = value if arrays.is_torch(value) else np.asarray(value)
+    is_torch = arrays.torch_of(value) is not None
+    if items is None and (is_torch or isinstance(value, (int, float))):
+        array = value if is_torch else np.asarray(value)
         name = name or "tensor"
         kind = str(array.dtype).replace("torch.", "")
         shape = tuple(array.shape)

@@ -1,4 +1,4 @@
-"""Rows that torch had: from_pretrained(), and weights of a state_dict, in modules over a table."""
+"""Modules over a table: the table, and rows that torch had, by from_pretrained() and from a state_dict."""
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional, TypeVar
@@ -29,9 +29,19 @@ def values_in(
 
 
 class Weights:
-    """What Embedding and EmbeddingBag have for them."""
+    """What Embedding and EmbeddingBag have in common of a table."""
 
     feature: Table
+
+    @property
+    def table(self) -> Table:
+        """The table at the server."""
+        return self.feature
+
+    @property
+    def embedding_dim(self) -> int:
+        """The length of a row."""
+        return self.feature.dim
 
     @classmethod
     def from_pretrained(

@@ -56,7 +56,7 @@ def _call_options(world: World, timeout: float, pointer: Any) -> Any:
 
 
 def _fill_native(
-    world: World, values: Any, args: Sequence[Any], context: Context | None, pointer: Any, alive: list
+    values: Any, args: Sequence[Any], context: Context | None, pointer: Any, alive: list
 ) -> None:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     numbers = iter(_pickles.tape_numbers(tensors, context, pointer))
@@ -102,7 +102,7 @@ def _native_arguments(
     if len(args) > VALUES_MAX:
         raise InvalidArgument(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
     values = _pickles.new_values(len(args))
-    _fill_native(world, values, args, context, pointer, alive)
+    _fill_native(values, args, context, pointer, alive)
     return values, len(args)
 
 
