@@ -21,5 +21,7 @@ while IFS=: read -r file target; do
 done < <(git ls-files '*.md' | xargs grep -HoP '\x60(docs|scripts|configs|tests|ps|dataplane|tools|trainer_client)/[A-Za-z0-9_./-]+(?=\x60)' |
     tr -d '\140')
 
+scripts/ops.py || status=1
+
 [ $status -eq 0 ] && echo "docs: ok"
 exit $status

@@ -24,7 +24,8 @@ LIST = "scripts/layouts.list"
 # data, the texts in quotes (keys of JSON), or functions of that name.
 WHOLE, DATA, TEXTS = "whole", "data", "texts"
 LAYOUTS = {
-    "dataplane/wire/format/op.h": WHOLE,
+    "dataplane/wire/format/ops.def": WHOLE,
+    "dataplane/wire/format/op.h": DATA,
     "trainer_client/millrace.h": DATA,
     "trainer_client/millrace_admin.h": DATA,
     "trainer_client/millrace_observe.h": DATA,

@@ -71,28 +71,28 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     memset(words, 0, MR_WORLD_WORDS * sizeof(*words));
     mr_executor_use(agent->executor, &use);
     mr_agent_count(agent);
-    words[MR_WORD_FLAGS] = (config->rank != MR_RPC_NO_RANK ? 1u : 0u) | (config->is_rendezvous ? 2u : 0u) |
-                           (atomic_load(&agent->complete) ? 4u : 0u);
-    words[MR_WORD_RANK] = config->rank;
-    words[MR_WORD_WORLD_SIZE] = config->world_size;
-    words[MR_WORD_JOINED] = counters->members_joined;
-    words[MR_WORD_THREADS_MAX] = config->executor_threads;
-    words[MR_WORD_THREADS] = use.threads;
-    words[MR_WORD_RUNNING] = use.running;
-    words[MR_WORD_WAITING] = use.waiting;
-    words[MR_WORD_BLOCKED] = use.blocked;
-    words[MR_WORD_CALLS_SERVED] = counters->calls_served;
-    words[MR_WORD_CALLS_FAILED] = counters->calls_failed;
-    words[MR_WORD_CALLS_REFUSED] = counters->calls_refused;
-    words[MR_WORD_CALLS_MADE] = counters->calls_made;
-    words[MR_WORD_CALLS_MADE_FAILED] = counters->calls_made_failed;
-    words[MR_WORD_CALLS_UNDER_WAY] = counters->calls_under_way;
-    words[MR_WORD_VALUES_OWNED] = counters->values_owned;
-    words[MR_WORD_VALUES_HELD] = counters->values_held;
-    words[MR_WORD_DEAD_AFTER_MS] = config->dead_after_ms;
-    words[MR_WORD_CONTEXTS_BEGUN] = contexts.begun;
-    words[MR_WORD_CONTEXTS_KNOWN] = contexts.known;
-    words[MR_WORD_CONTEXT_OLDEST_S] = contexts.oldest_us / 1000000u;
+    words[MR_WORLD_FLAGS] = (config->rank != MR_RPC_NO_RANK ? 1u : 0u) | (config->is_rendezvous ? 2u : 0u) |
+                            (atomic_load(&agent->complete) ? 4u : 0u);
+    words[MR_WORLD_RANK] = config->rank;
+    words[MR_WORLD_SIZE] = config->world_size;
+    words[MR_WORLD_JOINED] = counters->members_joined;
+    words[MR_WORLD_THREADS_MAX] = config->executor_threads;
+    words[MR_WORLD_THREADS] = use.threads;
+    words[MR_WORLD_RUNNING] = use.running;
+    words[MR_WORLD_WAITING] = use.waiting;
+    words[MR_WORLD_BLOCKED] = use.blocked;
+    words[MR_WORLD_CALLS_SERVED] = counters->calls_served;
+    words[MR_WORLD_CALLS_FAILED] = counters->calls_failed;
+    words[MR_WORLD_CALLS_REFUSED] = counters->calls_refused;
+    words[MR_WORLD_CALLS_MADE] = counters->calls_made;
+    words[MR_WORLD_CALLS_MADE_FAILED] = counters->calls_made_failed;
+    words[MR_WORLD_CALLS_UNDER_WAY] = counters->calls_under_way;
+    words[MR_WORLD_VALUES_OWNED] = counters->values_owned;
+    words[MR_WORLD_VALUES_HELD] = counters->values_held;
+    words[MR_WORLD_DEAD_AFTER_MS] = config->dead_after_ms;
+    words[MR_WORLD_CONTEXTS_BEGUN] = contexts.begun;
+    words[MR_WORLD_CONTEXTS_KNOWN] = contexts.known;
+    words[MR_WORLD_CONTEXT_OLDEST_S] = contexts.oldest_us / 1000000u;
 }
 
 static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lines)
@@ -150,7 +150,7 @@ void mr_agent_serve_status(struct mr_rpc *agent, const struct mr_request *reques
         return;
     }
     struct mr_tensor tensors[3] = {
-        mr_tensor_1d(MR_U64, MR_WORLD_WORDS, NULL),
+        mr_body_tensor(MR_BODY_WORLD, NULL),
         mr_tensor_2d(MR_U8, agent->config.world_size, sizeof(struct mr_member_wire), NULL),
         mr_tensor_1d(MR_U8, (uint32_t)lines.bytes, lines.text)};
 

@@ -134,9 +134,13 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
                                                .by_call = true};
     command->status = ps_control_restore(c, &request, &restored, command->text);
     if (command->status == MR_OK) {
-        const uint64_t words[6] = {restored.id,     restored.step,      restored.is_at_step,
-                                   restored.tables, restored.variables, restored.parameters};
-        ps_command_answer(command, mr_tensor_1d(MR_U64, 6, NULL), words);
+        const uint64_t words[MR_RESTORED_WORDS] = {[MR_RESTORED_ID] = restored.id,
+                                                   [MR_RESTORED_STEP] = restored.step,
+                                                   [MR_RESTORED_IS_AT_STEP] = restored.is_at_step,
+                                                   [MR_RESTORED_TABLES] = restored.tables,
+                                                   [MR_RESTORED_VARIABLES] = restored.variables,
+                                                   [MR_RESTORED_PARAMETERS] = restored.parameters};
+        ps_command_answer(command, mr_body_tensor(MR_BODY_RESTORED, NULL), words);
     }
     if (c->gate == PS_GATE_BUSY)
         ps_control_gate(c, PS_GATE_OPEN);

@@ -53,7 +53,7 @@ struct ps_command {
     struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
 };
 
-/* The words of CHECKPOINT_STATUS, in its order. */
+/* What CHECKPOINT_STATUS says of a node. */
 struct ps_checkpoint_view {
     uint64_t state; /* enum mr_checkpoint_state of millrace.h: 0 idle, 1 saving, 2 loading */
     uint64_t id;
@@ -68,15 +68,12 @@ struct ps_checkpoint_view {
 /* The view's `state`. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 
-/* The whole answer to CHECKPOINT_STATUS. Its words are those of docs/protocol.md. */
-#define PS_STATUS_WORDS 8u
-#define PS_DETAIL_WORDS 10u
-#define PS_SAVE_WORDS   15u
+/* The whole answer to CHECKPOINT_STATUS. */
 struct ps_checkpoint_report {
-    uint64_t words[PS_STATUS_WORDS];
+    uint64_t progress[MR_PROGRESS_WORDS];
     char text[256];
-    uint64_t details[PS_DETAIL_WORDS];
-    uint64_t saves[PS_SAVE_LOG_MAX][PS_SAVE_WORDS]; /* the oldest first */
+    uint64_t details[MR_DETAIL_WORDS];
+    uint64_t saves[PS_SAVE_LOG_MAX][MR_SAVE_ROW_WORDS]; /* the oldest first */
     uint32_t save_count;
     char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* one line for each save: what went wrong */
 };

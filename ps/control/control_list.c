@@ -32,7 +32,7 @@ static void control_list_answer(struct ps_control *c, struct ps_command *command
                                 const struct ps_catalog *catalog)
 {
     struct sizes sizes = {.catalog = catalog};
-    size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
+    size_t words = (size_t)MR_LIST_WORDS * catalog->count;
     uint64_t starts[PS_STARTS_MAX][MR_LIST_START_WORDS];
     uint32_t *taken_back = malloc((MR_LIST_HISTORY_WORDS + catalog->count) * sizeof(*taken_back));
     uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
@@ -50,17 +50,18 @@ static void control_list_answer(struct ps_control *c, struct ps_command *command
     ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
                       catalog->features);
     ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
-    ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, MR_LIST_WORDS, NULL), all);
-    taken_back[at++] = c->history.restores;
-    taken_back[at++] = c->history.whole;
+    ps_command_answer(command, mr_body_rows(MR_BODY_LIST, catalog->count, NULL), all);
+    taken_back[MR_LIST_HISTORY_RESTORES] = c->history.restores;
+    taken_back[MR_LIST_HISTORY_WHOLE] = c->history.whole;
     for (uint32_t i = 0; i < catalog->count; i++)
-        taken_back[at++] = ps_history_taken_back(&c->history, catalog->ids[i]);
-    ps_command_answer(command, mr_tensor_1d(MR_U32, (uint32_t)at, NULL), taken_back);
+        taken_back[MR_LIST_HISTORY_WORDS + i] = ps_history_taken_back(&c->history, catalog->ids[i]);
+    ps_command_answer(command, mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + catalog->count, NULL),
+                      taken_back);
     for (uint32_t i = 0; i < c->ancestry.count; i++) {
         starts[i][MR_LIST_START_ID] = c->ancestry.starts[i].id;
         starts[i][MR_LIST_START_FROM] = c->ancestry.starts[i].from;
     }
-    ps_command_answer(command, mr_tensor_2d(MR_U64, c->ancestry.count, MR_LIST_START_WORDS, NULL), starts);
+    ps_command_answer(command, mr_body_rows(MR_BODY_LIST_START, c->ancestry.count, NULL), starts);
     free(all);
     free(taken_back);
 }

@@ -85,20 +85,30 @@ void ps_control_save_cancelled(struct ps_control *c, uint64_t number)
 
 /* ---- CHECKPOINT_STATUS ---- */
 
-static void fill_details(const struct ps_control *c, uint64_t out[PS_DETAIL_WORDS])
+static void fill_progress(const struct ps_checkpoint_view *view, uint64_t out[MR_PROGRESS_WORDS])
+{
+    out[MR_PROGRESS_STATE] = view->state;
+    out[MR_PROGRESS_ID] = view->id;
+    out[MR_PROGRESS_BYTES_DONE] = view->bytes_done;
+    out[MR_PROGRESS_BYTES_TOTAL] = view->bytes_total;
+    out[MR_PROGRESS_DURATION_US] = view->duration_us;
+    out[MR_PROGRESS_LAST_GOOD_ID] = view->last_good_id;
+    out[MR_PROGRESS_STATUS] = view->last_status;
+    out[MR_PROGRESS_ERRNO] = view->last_errno;
+}
+
+static void fill_details(const struct ps_control *c, uint64_t out[MR_DETAIL_WORDS])
 {
     const struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    const uint64_t details[PS_DETAIL_WORDS] = {ps_control_step(c),
-                                               ps_counter_read(&counters->restored_id),
-                                               ps_counter_read(&counters->restored_step),
-                                               ps_counter_read(&counters->restored_at_step),
-                                               ps_counter_read(&counters->last_good_step),
-                                               ps_counter_read(&counters->saves_queued),
-                                               ps_counter_read(&counters->waiting_step),
-                                               ps_counter_read(&counters->trainers_held),
-                                               ps_counter_read(&counters->trainers_awaited),
-                                               0};
-    memcpy(out, details, sizeof(details));
+    out[MR_DETAIL_STEP] = ps_control_step(c);
+    out[MR_DETAIL_RESTORED_ID] = ps_counter_read(&counters->restored_id);
+    out[MR_DETAIL_RESTORED_STEP] = ps_counter_read(&counters->restored_step);
+    out[MR_DETAIL_RESTORED_IS_AT_STEP] = ps_counter_read(&counters->restored_at_step);
+    out[MR_DETAIL_LAST_GOOD_STEP] = ps_counter_read(&counters->last_good_step);
+    out[MR_DETAIL_SAVES_QUEUED] = ps_counter_read(&counters->saves_queued);
+    out[MR_DETAIL_WAITING_STEP] = ps_counter_read(&counters->waiting_step);
+    out[MR_DETAIL_TRAINERS_HELD] = ps_counter_read(&counters->trainers_held);
+    out[MR_DETAIL_TRAINERS_AWAITED] = ps_counter_read(&counters->trainers_awaited);
 }
 
 static uint64_t kind_of(const struct ps_save_entry *entry)
@@ -130,22 +140,22 @@ static void add_save(const struct ps_control *c, struct ps_checkpoint_report *ou
     bool runs = is_running(entry, view);
     uint64_t remote_ms;
     const enum ps_copied copied = look_at_copy(c->node, entry, &remote_ms);
-    const uint64_t words[PS_SAVE_WORDS] = {entry->number,
-                                           entry->state,
-                                           entry->id,
-                                           kind_of(entry),
-                                           entry->parent_id,
-                                           entry->step,
-                                           entry->is_at_step,
-                                           runs ? view->bytes_done : entry->bytes,
-                                           runs ? view->duration_us : entry->duration_us,
-                                           entry->status,
-                                           (uint64_t)entry->error_number,
-                                           entry->is_automatic,
-                                           entry->committed_ms,
-                                           remote_ms,
-                                           copied};
-    memcpy(out->saves[out->save_count++], words, sizeof(words));
+    uint64_t *row = out->saves[out->save_count++];
+    row[MR_SAVE_ROW_NUMBER] = entry->number;
+    row[MR_SAVE_ROW_STATE] = entry->state;
+    row[MR_SAVE_ROW_ID] = entry->id;
+    row[MR_SAVE_ROW_KIND] = kind_of(entry);
+    row[MR_SAVE_ROW_PARENT_ID] = entry->parent_id;
+    row[MR_SAVE_ROW_STEP] = entry->step;
+    row[MR_SAVE_ROW_IS_AT_STEP] = entry->is_at_step;
+    row[MR_SAVE_ROW_BYTES] = runs ? view->bytes_done : entry->bytes;
+    row[MR_SAVE_ROW_DURATION_US] = runs ? view->duration_us : entry->duration_us;
+    row[MR_SAVE_ROW_STATUS] = entry->status;
+    row[MR_SAVE_ROW_ERRNO] = (uint64_t)entry->error_number;
+    row[MR_SAVE_ROW_IS_AUTOMATIC] = entry->is_automatic;
+    row[MR_SAVE_ROW_COMMITTED_MS] = entry->committed_ms;
+    row[MR_SAVE_ROW_REMOTE_MS] = remote_ms;
+    row[MR_SAVE_ROW_REMOTE] = copied;
     size_t at = strlen(out->lines), bytes = strlen(entry->text);
     memcpy(out->lines + at, entry->text, bytes);
     out->lines[at + bytes] = '\n';
@@ -157,13 +167,13 @@ static void show_save(struct ps_checkpoint_report *out, const struct ps_save_ent
                       const struct ps_checkpoint_view *view)
 {
     bool is_last = is_running(entry, view);
-    out->words[0] = entry->state;
-    out->words[1] = entry->id;
-    out->words[2] = is_last ? view->bytes_done : entry->bytes;
-    out->words[3] = is_last ? view->bytes_total : entry->bytes;
-    out->words[4] = is_last ? view->duration_us : entry->duration_us;
-    out->words[6] = entry->status;
-    out->words[7] = (uint64_t)entry->error_number;
+    out->progress[MR_PROGRESS_STATE] = entry->state;
+    out->progress[MR_PROGRESS_ID] = entry->id;
+    out->progress[MR_PROGRESS_BYTES_DONE] = is_last ? view->bytes_done : entry->bytes;
+    out->progress[MR_PROGRESS_BYTES_TOTAL] = is_last ? view->bytes_total : entry->bytes;
+    out->progress[MR_PROGRESS_DURATION_US] = is_last ? view->duration_us : entry->duration_us;
+    out->progress[MR_PROGRESS_STATUS] = entry->status;
+    out->progress[MR_PROGRESS_ERRNO] = (uint64_t)entry->error_number;
     memcpy(out->text, entry->text, sizeof(out->text));
 }
 
@@ -173,7 +183,7 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
     struct ps_save_log *log = &c->saves.log;
     ps_control_view(c, &view);
     memset(out, 0, sizeof(*out));
-    memcpy(out->words, &view, sizeof(out->words));
+    fill_progress(&view, out->progress);
     memcpy(out->text, view.text, sizeof(out->text));
     fill_details(c, out->details);
     pthread_mutex_lock(&c->view_lock);

@@ -96,16 +96,15 @@ static void target_set(struct ps_migration_target *t, enum ps_migration_state st
 
 static void target_take_block(struct source_core *s, struct mr_call *call, const struct mr_message *reply)
 {
-    const struct mr_tensor *head = &reply->tensors[0];
+    uint64_t words[MR_MOVE_WORDS];
     const struct mr_tensor *block = &reply->tensors[1];
     struct ps_migration_target *t = s->target;
-    if (reply->preamble.tensor_count != 2 || head->dtype != MR_U64 ||
-        head->bytes != MR_MOVE_WORDS * sizeof(uint64_t) || block->dtype != MR_U8) {
+    if (reply->preamble.tensor_count != 2 || !mr_body_read(MR_BODY_MOVE, &reply->tensors[0], words) ||
+        block->dtype != MR_U8) {
         target_set(t, PS_MIGRATION_FAILED, "its answer is of another version: run one version on all nodes");
         mr_call_free(t->udp.ep, call);
         return;
     }
-    const uint64_t *words = head->data;
     const uint64_t now_us = mr_clock_us();
     if (words[MR_MOVE_STATE] == MR_MOVE_LOST)
         target_set(
@@ -186,7 +185,7 @@ static struct mr_call *target_ask(struct ps_migration_target *t, struct source_c
     const uint64_t words[MR_MOVE_ASK_WORDS] = {[MR_MOVE_ASK_ID] = t->options.migration.move.id,
                                                [MR_MOVE_ASK_POSITION] = position,
                                                [MR_MOVE_ASK_FLAGS] = flags};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_MOVE_ASK_WORDS, words);
+    struct mr_tensor tensor = mr_body_tensor(MR_BODY_MOVE_ASK, words);
     const struct mr_call_options options = {
         .op = MR_OP_MOVE_READ, .deadline_us = now_us + CALL_US, .user = s};
     struct mr_call *call;

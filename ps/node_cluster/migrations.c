@@ -466,19 +466,19 @@ static void show_move(const struct ps_cluster_move *move, const struct ps_cluste
                       uint64_t *row)
 {
     const bool has_begun = p->id == move->id;
-    const uint64_t words[MR_MOVES_ROW_WORDS] = {[MR_MOVES_ID] = move->id,
-                                                [MR_MOVES_FIRST] = move->first,
-                                                [MR_MOVES_COUNT] = move->count,
-                                                [MR_MOVES_FROM] = move->from,
-                                                [MR_MOVES_TO] = move->to,
-                                                [MR_MOVES_MIB_S] = move->mib_s,
-                                                [MR_MOVES_STATE] = !has_begun     ? MR_MOVES_WAITS
-                                                                   : p->is_ending ? MR_MOVES_ENDS
-                                                                                  : MR_MOVES_COPIES,
-                                                [MR_MOVES_ROWS] = has_begun ? p->rows : 0,
-                                                [MR_MOVES_BYTES] = has_begun ? p->bytes : 0,
-                                                [MR_MOVES_LEFT_BYTES] = has_begun ? p->left_bytes : 0,
-                                                [MR_MOVES_US] = has_begun ? p->us : 0};
+    const uint64_t words[MR_MOVES_ROW_WORDS] = {[MR_MOVES_ROW_ID] = move->id,
+                                                [MR_MOVES_ROW_FIRST] = move->first,
+                                                [MR_MOVES_ROW_COUNT] = move->count,
+                                                [MR_MOVES_ROW_FROM] = move->from,
+                                                [MR_MOVES_ROW_TO] = move->to,
+                                                [MR_MOVES_ROW_MIB_S] = move->mib_s,
+                                                [MR_MOVES_ROW_STATE] = !has_begun     ? MR_MOVES_WAITS
+                                                                       : p->is_ending ? MR_MOVES_ENDS
+                                                                                      : MR_MOVES_COPIES,
+                                                [MR_MOVES_ROW_ROWS] = has_begun ? p->rows : 0,
+                                                [MR_MOVES_ROW_BYTES] = has_begun ? p->bytes : 0,
+                                                [MR_MOVES_ROW_LEFT_BYTES] = has_begun ? p->left_bytes : 0,
+                                                [MR_MOVES_ROW_US] = has_begun ? p->us : 0};
     memcpy(row, words, sizeof(words));
 }
 
@@ -497,8 +497,8 @@ void ps_node_cluster_show_moves(void *context, struct ps_command *command)
     }
     for (uint32_t i = 0; i < map->move_count; i++)
         show_move(&map->moves[i], &c->migrations.progress[map->moves[i].to], rows[i]);
-    ps_command_answer(command, mr_tensor_1d(MR_U64, MR_MOVES_WORDS, NULL), words);
-    ps_command_answer(command, mr_tensor_2d(MR_U64, map->move_count, MR_MOVES_ROW_WORDS, NULL), rows);
+    ps_command_answer(command, mr_body_tensor(MR_BODY_MOVES, NULL), words);
+    ps_command_answer(command, mr_body_rows(MR_BODY_MOVES_ROW, map->move_count, NULL), rows);
     ps_command_answer(command, mr_tensor_2d(MR_U8, map->node_count, PS_CLUSTER_NAME_BYTES, NULL), names);
     pthread_mutex_unlock(&c->lock);
 }

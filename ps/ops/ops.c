@@ -221,6 +221,18 @@ bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
     return true;
 }
 
+bool ps_check_body(const struct ps_op *op, uint32_t index, enum mr_body body, uint64_t *words)
+{
+    const struct mr_body_form *form = &mr_body_forms[body];
+    if (!ps_check_tensor(op, index, form->dtype, 1, form->name))
+        return false;
+    const struct mr_tensor *t = &op->tensors[index];
+    if (t->dims[0] > form->words || !mr_body_read(body, t, words))
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u element%s, not %u", form->name, t->dims[0],
+                         mr_plural(t->dims[0]), t->dims[0] > form->words ? form->words : form->least);
+    return true;
+}
+
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count)
 {
     return op->tensor_count <= count ||

@@ -1,4 +1,4 @@
-/* The calls this node serves: a handler per operation (see dataplane/wire/format/op.h), and what handlers
+/* The calls this node serves: a handler per operation (see dataplane/wire/format/ops.def), and what handlers
  * share.
  *
  * Every handler checks everything before it changes anything: a call either has its whole effect on this core
@@ -116,6 +116,8 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
 /* Likewise, and of `elements` elements. */
 bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
                      const char *name);
+/* Likewise, and copies its words (mr_body_read): as many as some version sends. */
+bool ps_check_body(const struct ps_op *op, uint32_t index, enum mr_body body, uint64_t *words);
 /* Checks that there are no more tensors than these: one that no flag announces has no meaning. */
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
 /* Checks that tensor 0 is u64[1], or u64[4] that ends with a plan. *plan is all zero without one. */

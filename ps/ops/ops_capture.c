@@ -10,11 +10,6 @@
 
 #define ABOUT_BYTES 1024u
 
-static uint64_t ops_capture_ask(const struct ps_op *op, uint32_t word)
-{
-    return ps_tensor_u64(&op->tensors[0], word);
-}
-
 static bool is_within(uint64_t value, uint64_t min, uint64_t max)
 {
     return value >= min && value <= max;
@@ -35,37 +30,33 @@ void ps_capture_poll(struct ps_core *core, uint64_t now_us)
         ps_capture_end(core);
 }
 
-static void config_of(const struct ps_op *op, struct dp_capture_config *config)
+static void config_of(const struct ps_op *op, const uint64_t *ask, struct dp_capture_config *config)
 {
     const struct ps_node *node = op->core->node;
     const uint16_t first_port = (uint16_t)node->config->port_udp_port;
-    const uint64_t *words = op->tensors[0].data;
-    *config =
-        (struct dp_capture_config){.id = ops_capture_ask(op, MR_CAPTURE_ASK_ID),
-                                   .port = (uint16_t)ops_capture_ask(op, MR_CAPTURE_ASK_PORT),
-                                   .snap_bytes = (uint32_t)ops_capture_ask(op, MR_CAPTURE_ASK_SNAP_BYTES),
-                                   .ring_bytes = ops_capture_ask(op, MR_CAPTURE_ASK_KIB) << 10,
-                                   .idle_us = ops_capture_ask(op, MR_CAPTURE_ASK_IDLE_MS) * 1000,
-                                   .own_port = (uint16_t)(first_port + op->core->index),
-                                   .first_port = first_port,
-                                   .port_count = (uint16_t)node->core_count};
-    memcpy(config->ip, words + MR_CAPTURE_ASK_IP, sizeof(config->ip));
-    memcpy(config->ops, words + MR_CAPTURE_ASK_OPS, sizeof(config->ops));
+    *config = (struct dp_capture_config){.id = ask[MR_CAPTURE_ASK_ID],
+                                         .port = (uint16_t)ask[MR_CAPTURE_ASK_PORT],
+                                         .snap_bytes = (uint32_t)ask[MR_CAPTURE_ASK_SNAP_BYTES],
+                                         .ring_bytes = ask[MR_CAPTURE_ASK_KIB] << 10,
+                                         .idle_us = ask[MR_CAPTURE_ASK_IDLE_MS] * 1000,
+                                         .own_port = (uint16_t)(first_port + op->core->index),
+                                         .first_port = first_port,
+                                         .port_count = (uint16_t)node->core_count};
+    memcpy(config->ip, ask + MR_CAPTURE_ASK_IP, sizeof(config->ip));
+    memcpy(config->ops, ask + MR_CAPTURE_ASK_OPS, sizeof(config->ops));
     (void)mr_call_ref_address(op->ep, op->request->ref, &config->reader);
     (void)mr_printable(config->who, sizeof(config->who), op->tensors[1].data, op->tensors[1].bytes);
 }
 
-static bool check_start(const struct ps_op *op)
+static bool check_start(const struct ps_op *op, const uint64_t *ask)
 {
     if (!ps_check_tensor(op, 1, MR_U8, 1, "who"))
         return false;
-    if (ops_capture_ask(op, MR_CAPTURE_ASK_ID) == 0 || op->tensors[1].bytes >= MR_CAPTURE_WHO_BYTES ||
-        ops_capture_ask(op, MR_CAPTURE_ASK_PORT) > UINT16_MAX ||
-        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_SNAP_BYTES), MR_CAPTURE_SNAP_MIN,
-                   MR_CAPTURE_SNAP_MAX) ||
-        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_KIB), MR_CAPTURE_KIB_MIN, MR_CAPTURE_KIB_MAX) ||
-        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_IDLE_MS), MR_CAPTURE_IDLE_MS_MIN,
-                   MR_CAPTURE_IDLE_MS_MAX))
+    if (ask[MR_CAPTURE_ASK_ID] == 0 || op->tensors[1].bytes >= MR_CAPTURE_WHO_BYTES ||
+        ask[MR_CAPTURE_ASK_PORT] > UINT16_MAX ||
+        !is_within(ask[MR_CAPTURE_ASK_SNAP_BYTES], MR_CAPTURE_SNAP_MIN, MR_CAPTURE_SNAP_MAX) ||
+        !is_within(ask[MR_CAPTURE_ASK_KIB], MR_CAPTURE_KIB_MIN, MR_CAPTURE_KIB_MAX) ||
+        !is_within(ask[MR_CAPTURE_ASK_IDLE_MS], MR_CAPTURE_IDLE_MS_MIN, MR_CAPTURE_IDLE_MS_MAX))
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "capture: a packet's bytes must be %u..%u, the ring's KiB %u..%u, the milliseconds "
                          "without a reader %u..%u, the id not 0, and the holder's name shorter than %u bytes",
@@ -106,7 +97,7 @@ static struct mr_tensor words_of(const struct ps_op *op, uint64_t block_bytes,
     words[MR_CAPTURE_WANTED] = capture->wanted;
     words[MR_CAPTURE_LOST] = capture->lost;
     words[MR_CAPTURE_SNAP] = capture->config.snap_bytes;
-    return mr_tensor_1d(MR_U64, MR_CAPTURE_WORDS, words);
+    return mr_body_tensor(MR_BODY_CAPTURE, words);
 }
 
 /* The machine, its system, the program, the port: a line each. */
@@ -130,13 +121,13 @@ static void answer_start(const struct ps_op *op)
     ps_reply(op->ep, op->request, tensors, 2);
 }
 
-static void ops_capture_start(const struct ps_op *op)
+static void ops_capture_start(const struct ps_op *op, const uint64_t *ask)
 {
     struct ps_core *core = op->core;
     struct dp_capture_config config;
-    if (!check_start(op))
+    if (!check_start(op, ask))
         return;
-    config_of(op, &config);
+    config_of(op, ask, &config);
     if (core->capture == NULL) {
         core->capture = dp_capture_create(&config, op->now_us);
         if (core->capture == NULL) {
@@ -154,11 +145,10 @@ static void ops_capture_start(const struct ps_op *op)
 
 /* ---- read ---- */
 
-static void read_records(const struct ps_op *op, bool is_last)
+static void read_records(const struct ps_op *op, uint64_t position, bool is_last)
 {
     struct dp_capture *capture = op->core->capture;
     uint64_t words[MR_CAPTURE_WORDS];
-    const uint64_t position = ops_capture_ask(op, MR_CAPTURE_ASK_POSITION);
     /* The client may have another address by now. */
     (void)mr_call_ref_address(op->ep, op->request->ref, &capture->config.reader);
     if (!dp_capture_was_read(capture, position, op->now_us)) {
@@ -179,13 +169,14 @@ static void read_records(const struct ps_op *op, bool is_last)
 void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     const struct ps_op op = ps_op_of(core_app, ep, request);
-    if (!ps_check_vector(&op, 0, MR_U64, MR_CAPTURE_ASK_WORDS, "kind, id, position, ..."))
+    uint64_t ask[MR_CAPTURE_ASK_WORDS];
+    if (!ps_check_body(&op, 0, MR_BODY_CAPTURE_ASK, ask))
         return;
     const struct dp_capture *capture = op.core->capture;
-    const bool is_its = capture != NULL && capture->config.id == ops_capture_ask(&op, MR_CAPTURE_ASK_ID);
-    const uint64_t kind = ops_capture_ask(&op, MR_CAPTURE_ASK_KIND);
+    const bool is_its = capture != NULL && capture->config.id == ask[MR_CAPTURE_ASK_ID];
+    const uint64_t kind = ask[MR_CAPTURE_ASK_KIND];
     if (kind == MR_CAPTURE_START) {
-        ops_capture_start(&op);
+        ops_capture_start(&op, ask);
     } else if (kind == MR_CAPTURE_END) {
         if (is_its)
             ps_capture_end(op.core);
@@ -196,6 +187,6 @@ void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_reque
     } else if (!is_its) {
         refuse_other(&op);
     } else {
-        read_records(&op, kind == MR_CAPTURE_HALT);
+        read_records(&op, ask[MR_CAPTURE_ASK_POSITION], kind == MR_CAPTURE_HALT);
     }
 }

@@ -62,18 +62,15 @@ static bool read_directory(const struct ps_op *op, struct ps_command *command)
     return true;
 }
 
-/* Words of the second tensor of a Save; it may be left out, and so may the last word. */
-enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS, SAVE_CANCEL = SAVE_WORDS };
-
 /* The number of a save that waits or is being written, and no save. */
 static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps_command *command)
 {
     bool is_alone = op->tensors[0].bytes == 0;
-    for (uint32_t i = 0; i < SAVE_WORDS; i++)
-        is_alone = is_alone && words[i] == 0;
-    if (words[SAVE_CANCEL] != 0 && !is_alone)
+    for (uint32_t i = 0; i < MR_SAVE_ASK_WORDS; i++)
+        is_alone = is_alone && (i == MR_SAVE_ASK_CANCEL || words[i] == 0);
+    if (words[MR_SAVE_ASK_CANCEL] != 0 && !is_alone)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is cancelled by its number, with nothing else");
-    command->cancel_number = words[SAVE_CANCEL];
+    command->cancel_number = words[MR_SAVE_ASK_CANCEL];
     return true;
 }
 
@@ -109,24 +106,21 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
     memcpy(save->directory, command->directory, sizeof(save->directory));
     if (op->tensor_count == 1)
         return true;
-    bool may_cancel = op->tensors[1].rank == 1 && op->tensors[1].dims[0] == SAVE_WORDS + 1;
-    if (!ps_check_vector(op, 1, MR_U64, may_cancel ? SAVE_WORDS + 1 : SAVE_WORDS,
-                         "kind, step, trainers, queue"))
+    uint64_t words[MR_SAVE_ASK_WORDS];
+    if (!ps_check_body(op, 1, MR_BODY_SAVE_ASK, words) || !read_cancel(op, words, command))
         return false;
-    const uint64_t *words = op->tensors[1].data;
-    if (may_cancel && !read_cancel(op, words, command))
-        return false;
-    if (words[SAVE_KIND] > PS_ASKED_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
-        words[SAVE_QUEUE] > 1) {
+    if (words[MR_SAVE_ASK_KIND] > PS_ASKED_DELTA || words[MR_SAVE_ASK_TRAINERS] > PS_STEP_CLIENTS_MAX ||
+        words[MR_SAVE_ASK_QUEUE] > 1) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "kind %" PRIu64 ", trainers %" PRIu64 ", queue %" PRIu64
                          ": kind is 0 as configured, 1 full, 2 delta; trainers up to %u; queue 0 or 1",
-                         words[SAVE_KIND], words[SAVE_TRAINERS], words[SAVE_QUEUE], PS_STEP_CLIENTS_MAX);
+                         words[MR_SAVE_ASK_KIND], words[MR_SAVE_ASK_TRAINERS], words[MR_SAVE_ASK_QUEUE],
+                         PS_STEP_CLIENTS_MAX);
     }
-    save->kind = (enum ps_save_asked)words[SAVE_KIND];
-    save->step = words[SAVE_STEP];
-    save->trainers = (uint32_t)words[SAVE_TRAINERS];
-    save->queue = words[SAVE_QUEUE] == 1;
+    save->kind = (enum ps_save_asked)words[MR_SAVE_ASK_KIND];
+    save->step = words[MR_SAVE_ASK_STEP];
+    save->trainers = (uint32_t)words[MR_SAVE_ASK_TRAINERS];
+    save->queue = words[MR_SAVE_ASK_QUEUE] == 1;
     if (op->tensor_count == 2)
         return true;
     if (command->cancel_number != 0 || save->kind == PS_ASKED_DELTA)
@@ -201,10 +195,10 @@ static bool read_node_name(const struct ps_op *op, uint32_t index, char out[PS_C
 static bool read_move(const struct ps_op *op, struct ps_command *command)
 {
     struct ps_migration_request *w = &command->move;
-    if (!ps_check_vector(op, 0, MR_U64, MR_MOVE_REQUEST_WORDS, "kind, first, count, rate, id") ||
-        !ps_check_tensor(op, 1, MR_U8, 2, "nodes") || !ps_check_tensor_count(op, 2))
+    uint64_t words[MR_MOVE_REQUEST_WORDS];
+    if (!ps_check_body(op, 0, MR_BODY_MOVE_REQUEST, words) || !ps_check_tensor(op, 1, MR_U8, 2, "nodes") ||
+        !ps_check_tensor_count(op, 2))
         return false;
-    const uint64_t *words = op->tensors[0].data;
     if (op->tensors[1].dims[0] != 2 || op->tensors[1].dims[1] != PS_CLUSTER_NAME_BYTES)
         return ps_refuse(op, MR_WRONG_SHAPE, "nodes are u8[%u, %u], not two names of %u bytes",
                          op->tensors[1].dims[0], op->tensors[1].dims[1], PS_CLUSTER_NAME_BYTES);
@@ -354,10 +348,10 @@ void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struc
         return;
     }
     struct mr_tensor tensors[5] = {
-        mr_tensor_1d(MR_U64, PS_STATUS_WORDS, report.words),
+        mr_body_tensor(MR_BODY_PROGRESS, report.progress),
         mr_tensor_1d(MR_U8, (uint32_t)strlen(report.text), report.text),
-        mr_tensor_1d(MR_U64, PS_DETAIL_WORDS, report.details),
-        mr_tensor_2d(MR_U64, report.save_count, PS_SAVE_WORDS, report.saves),
+        mr_body_tensor(MR_BODY_DETAIL, report.details),
+        mr_body_rows(MR_BODY_SAVE_ROW, report.save_count, report.saves),
         mr_tensor_1d(MR_U8, (uint32_t)strlen(report.lines), report.lines),
     };
     ps_reply(ep, request, tensors, 5);

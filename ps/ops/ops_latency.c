@@ -3,8 +3,10 @@
 
 struct latency_visit {
     uint32_t histograms, buckets;
-    uint32_t *whose, *begins; /* NULL: only counts */
-    uint64_t *totals, *counts;
+    uint32_t (*whose)[MR_LATENCY_WORDS]; /* NULL: only counts */
+    uint64_t (*sums)[MR_LATENCY_SUM_WORDS];
+    uint32_t *begins;
+    uint64_t *counts;
     uint16_t *bucket;
 };
 
@@ -12,10 +14,10 @@ static void visit_histogram(struct latency_visit *v, uint32_t op, uint32_t phase
                             const struct mr_histogram *h)
 {
     if (v->whose != NULL) {
-        v->whose[2 * v->histograms] = op;
-        v->whose[2 * v->histograms + 1] = phase;
-        v->totals[2 * v->histograms] = h->sum_ns;
-        v->totals[2 * v->histograms + 1] = h->max_ns;
+        v->whose[v->histograms][MR_LATENCY_OP] = op;
+        v->whose[v->histograms][MR_LATENCY_PHASE] = phase;
+        v->sums[v->histograms][MR_LATENCY_SUM_NS] = h->sum_ns;
+        v->sums[v->histograms][MR_LATENCY_SUM_MAX_NS] = h->max_ns;
         v->begins[v->histograms] = v->buckets;
     }
     for (uint32_t i = 0; i < MR_HISTOGRAM_BUCKETS; i++) {
@@ -46,13 +48,13 @@ void ps_op_latency(void *core_app, struct mr_endpoint *ep, const struct mr_reque
     struct latency_visit v = {0};
     visit_all(ep, &v);
     struct mr_tensor tensors[5] = {
-        mr_tensor_2d(MR_U32, v.histograms, 2, NULL), mr_tensor_2d(MR_U64, v.histograms, 2, NULL),
-        mr_tensor_1d(MR_U32, v.histograms + 1, NULL), mr_tensor_1d(MR_U16, v.buckets, NULL),
-        mr_tensor_1d(MR_U64, v.buckets, NULL)};
+        mr_body_rows(MR_BODY_LATENCY, v.histograms, NULL),
+        mr_body_rows(MR_BODY_LATENCY_SUM, v.histograms, NULL), mr_tensor_1d(MR_U32, v.histograms + 1, NULL),
+        mr_tensor_1d(MR_U16, v.buckets, NULL), mr_tensor_1d(MR_U64, v.buckets, NULL)};
     if (!ps_reply_begin(ep, request, tensors, 5))
         return;
     v = (struct latency_visit){.whose = tensors[0].data,
-                               .totals = tensors[1].data,
+                               .sums = tensors[1].data,
                                .begins = tensors[2].data,
                                .bucket = tensors[3].data,
                                .counts = tensors[4].data};

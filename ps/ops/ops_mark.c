@@ -50,7 +50,7 @@ void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request 
     const struct ps_op op = ps_op_of(core_app, ep, request);
     struct mr_mark marks[PS_MARKS_KEPT];
     char text[MR_MARK_TEXT_BYTES];
-    uint64_t last, missed;
+    uint64_t words[MR_MARKS_WORDS];
     if (!ps_check_vector(&op, 0, MR_U64, 1, "number") || !ps_check_tensor(&op, 1, MR_U8, 1, "text"))
         return;
     if (!read_text(&op.tensors[1], text)) {
@@ -58,15 +58,15 @@ void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request 
                   MR_MARK_TEXT_BYTES - 1);
         return;
     }
-    uint32_t count =
-        ps_marks_read(op.core->node->marks, ps_tensor_u64(&op.tensors[0], 0), marks, &last, &missed);
+    uint32_t count = ps_marks_read(op.core->node->marks, ps_tensor_u64(&op.tensors[0], 0), marks,
+                                   &words[MR_MARKS_LAST], &words[MR_MARKS_MISSED]);
     if (request->role != MR_ROLE_OPERATOR)
         count = leave_out_log(marks, count);
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MARKS, NULL),
                                    mr_tensor_2d(MR_U8, count, sizeof(struct mr_mark), NULL)};
     if (!ps_reply_begin(ep, request, tensors, 2))
         return;
-    memcpy(tensors[0].data, ((const uint64_t[2]){last, missed}), 2 * sizeof(uint64_t));
+    memcpy(tensors[0].data, words, sizeof(words));
     memcpy(tensors[1].data, marks, count * sizeof(*marks));
     if (text[0] != '\0')
         add_mark(&op, text);

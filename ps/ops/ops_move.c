@@ -14,7 +14,7 @@ static void ops_move_answer(const struct ps_op *op, const struct ps_migration_bl
                                            [MR_MOVE_LEFT_BYTES] = block->left_bytes,
                                            [MR_MOVE_IS_FIRST] = block->is_first,
                                            [MR_MOVE_CLOCK_S] = op->core->now_s};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_WORDS, words),
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MOVE, words),
                                    mr_tensor_1d(MR_U8, block->byte_count, block->bytes)};
     ps_reply(op->ep, op->request, tensors, 2);
 }
@@ -35,15 +35,15 @@ void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_req
     static const struct ps_migration_block nothing = {.bytes = (const uint8_t *)"",
                                                       .state = MR_MOVE_NOT_READY};
     const struct ps_op op = ps_op_of(core_app, ep, request);
-    if (!ps_check_vector(&op, 0, MR_U64, MR_MOVE_ASK_WORDS, "move, position, flags"))
+    uint64_t words[MR_MOVE_ASK_WORDS];
+    if (!ps_check_body(&op, 0, MR_BODY_MOVE_ASK, words))
         return;
     if (!op.core->node->is_member) {
         ps_refuse(&op, MR_INVALID_ARGUMENT, "this node is in no cluster");
         return;
     }
-    struct read read = {.move = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_ID),
-                        .position = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_POSITION)};
-    const uint64_t flags = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_FLAGS);
+    struct read read = {.move = words[MR_MOVE_ASK_ID], .position = words[MR_MOVE_ASK_POSITION]};
+    const uint64_t flags = words[MR_MOVE_ASK_FLAGS];
     if (flags != 0)
         ps_node_cluster_heard_target(op.core->node->cluster, read.move, flags);
     if (read.position == 0) {

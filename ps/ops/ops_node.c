@@ -22,13 +22,18 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
     struct ps_op op = ps_op_of(core_app, ep, request);
     const struct ps_node *node = op.core->node;
     const struct ps_cluster_info *cluster = op.core->owns.info != NULL ? op.core->owns.info : &no_cluster;
-    uint32_t info[4] = {node->core_count, 1, (uint32_t)node->config->port_udp_port, node->message_bytes_max};
+    const uint32_t info[MR_NODE_INFO_WORDS] = {[MR_NODE_INFO_CORES] = node->core_count,
+                                               [MR_NODE_INFO_MAP_VERSION] = 1,
+                                               [MR_NODE_INFO_BASE_PORT] =
+                                                   (uint32_t)node->config->port_udp_port,
+                                               [MR_NODE_INFO_MESSAGE_BYTES_MAX] = node->message_bytes_max};
     uint64_t words[MR_CLUSTER_WORDS];
     memcpy(words, cluster->words, sizeof(words));
     words[MR_CLUSTER_LEASE_LEFT_US] = lease_left_us(node);
     struct mr_tensor tensors[2 + MR_CLUSTER_TENSORS] = {
-        mr_tensor_1d(MR_U32, 4, info), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
-        mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, words),
+        mr_body_tensor(MR_BODY_NODE_INFO, info),
+        mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
+        mr_body_tensor(MR_BODY_CLUSTER, words),
         mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
         cluster->node_count <= MR_CLUSTER_FEW_NODES
             ? mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner_of_few)
@@ -39,8 +44,8 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
 void ps_op_clock(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     (void)core_app;
-    const uint64_t words[2] = {mr_clock_name(), mr_clock_ns()};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
+    const uint64_t words[MR_CLOCK_WORDS] = {[MR_CLOCK_NAME] = mr_clock_name(), [MR_CLOCK_NS] = mr_clock_ns()};
+    struct mr_tensor t = mr_body_tensor(MR_BODY_CLOCK, words);
     ps_reply(ep, request, &t, 1);
 }
 
@@ -116,7 +121,7 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
                                                 [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped +
                                                                          counters->variable_gradients_skipped,
                                                 [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words),
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_HEARTBEAT, words),
                                    mr_tensor_1d(MR_U8, (uint32_t)strlen(why), why)};
     ps_reply(ep, request, tensors, state == MR_NODE_FAILED ? 2 : 1);
 }
@@ -160,7 +165,7 @@ void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request
 
 /* ---- where every byte of a core is ---- */
 
-static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE_WORDS])
+static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_WORDS])
 {
     uint64_t variable_bytes = 0;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
@@ -168,19 +173,19 @@ static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE
         if (f != NULL)
             variable_bytes += ps_feature_variable_bytes(f);
     }
-    const uint64_t all[MR_MEMORY_CORE_WORDS] = {
-        ps_arena_limit_bytes(core->arena),
-        ps_arena_mapped_bytes(core->arena),
-        ps_arena_allocated_bytes(core->arena),
-        ps_arena_ahead_bytes(core->arena),
-        ps_arena_huge_pages_failed(core->arena),
-        ps_arena_limit_bytes(core->batch_arena),
-        ps_arena_mapped_bytes(core->batch_arena),
-        ps_batch_cache_bytes(core->batches),
-        variable_bytes,
-        ps_arena_scratch_bytes(core->arena) + ps_arena_scratch_bytes(core->batch_arena),
-        core->save.capacity_bytes + core->save.copy_bytes + core->save.variable_copy_bytes,
-        0,
+    const uint64_t all[MR_MEMORY_WORDS] = {
+        [MR_MEMORY_LIMIT] = ps_arena_limit_bytes(core->arena),
+        [MR_MEMORY_MAPPED] = ps_arena_mapped_bytes(core->arena),
+        [MR_MEMORY_ALLOCATED] = ps_arena_allocated_bytes(core->arena),
+        [MR_MEMORY_AHEAD] = ps_arena_ahead_bytes(core->arena),
+        [MR_MEMORY_PAGES_FAILED] = ps_arena_huge_pages_failed(core->arena),
+        [MR_MEMORY_BATCH_LIMIT] = ps_arena_limit_bytes(core->batch_arena),
+        [MR_MEMORY_BATCH_MAPPED] = ps_arena_mapped_bytes(core->batch_arena),
+        [MR_MEMORY_BATCHES] = ps_batch_cache_bytes(core->batches),
+        [MR_MEMORY_VARIABLES] = variable_bytes,
+        [MR_MEMORY_SCRATCH] = ps_arena_scratch_bytes(core->arena) + ps_arena_scratch_bytes(core->batch_arena),
+        [MR_MEMORY_CHECKPOINT] =
+            core->save.capacity_bytes + core->save.copy_bytes + core->save.variable_copy_bytes,
     };
     memcpy(words, all, sizeof(all));
 }
@@ -190,21 +195,28 @@ static void table_words(const struct ps_feature *f, uint64_t *words)
     struct ps_table_memory m;
     ps_table_memory(f->table, &m);
     const uint64_t all[MR_MEMORY_TABLE_WORDS] = {
-        f->id,         m.rows,        m.index_bytes,  m.values_bytes,
-        m.state_bytes, m.slack_bytes, m.filter_bytes, f->feature.memory_bytes};
+        [MR_MEMORY_TABLE_ID] = f->id,
+        [MR_MEMORY_TABLE_ROWS] = m.rows,
+        [MR_MEMORY_TABLE_INDEX] = m.index_bytes,
+        [MR_MEMORY_TABLE_VALUES] = m.values_bytes,
+        [MR_MEMORY_TABLE_STATE] = m.state_bytes,
+        [MR_MEMORY_TABLE_SLACK] = m.slack_bytes,
+        [MR_MEMORY_TABLE_FILTER] = m.filter_bytes,
+        [MR_MEMORY_TABLE_LIMIT] = f->feature.memory_bytes,
+    };
     memcpy(words, all, sizeof(all));
 }
 
 void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_core *core = core_app;
-    uint64_t words[MR_MEMORY_CORE_WORDS];
+    uint64_t words[MR_MEMORY_WORDS];
     uint32_t table_count = 0;
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
         table_count += core->features[id] != NULL && core->features[id]->table != NULL;
     core_words(core, words);
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
-                                   mr_tensor_2d(MR_U64, table_count, MR_MEMORY_TABLE_WORDS, NULL)};
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MEMORY, words),
+                                   mr_body_rows(MR_BODY_MEMORY_TABLE, table_count, NULL)};
     if (!ps_reply_begin(ep, request, tensors, 2))
         return;
     uint64_t *at = tensors[1].data;

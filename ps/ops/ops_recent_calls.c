@@ -46,9 +46,10 @@ void ps_op_recent_calls(void *core_app, struct mr_endpoint *ep, const struct mr_
 {
     const struct ps_op op = ps_op_of(core_app, ep, request);
     struct mr_call_records *records = mr_endpoint_call_records(ep);
-    if (!ps_check_vector(&op, 0, MR_U64, MR_RECENT_ASK_WORDS, "position, slow from, ..."))
+    uint64_t ask[MR_RECENT_ASK_WORDS];
+    if (!ps_check_body(&op, 0, MR_BODY_RECENT_ASK, ask))
         return;
-    const uint64_t slow_ns = ps_tensor_u64(&op.tensors[0], MR_RECENT_ASK_SLOW_NS);
+    const uint64_t slow_ns = ask[MR_RECENT_ASK_SLOW_NS];
     if (slow_ns > MR_RECENT_SLOW_MAX) {
         ps_refuse(&op, MR_INVALID_ARGUMENT,
                   "recent calls: %" PRIu64 " ns are too many for a slow call: at most %" PRIu64, slow_ns,
@@ -61,14 +62,13 @@ void ps_op_recent_calls(void *core_app, struct mr_endpoint *ep, const struct mr_
     uint64_t words[MR_RECENT_WORDS] = {[MR_RECENT_NOW_NS] = mr_tick_ns(),
                                        [MR_RECENT_CALLS] = records->last.count,
                                        [MR_RECENT_SLOW] = records->slow_count};
-    const uint64_t from =
-        position_in(ring, ps_tensor_u64(&op.tensors[0], MR_RECENT_ASK_POSITION), &words[MR_RECENT_LOST]);
+    const uint64_t from = position_in(ring, ask[MR_RECENT_ASK_POSITION], &words[MR_RECENT_LOST]);
     const uint64_t there = ring->count - from;
     const uint32_t count = there < MR_RECENT_CALLS_MAX ? (uint32_t)there : MR_RECENT_CALLS_MAX;
     words[MR_RECENT_NEXT] = from + count;
     words[MR_RECENT_LEFT] = there - count;
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_RECENT_WORDS, words),
-                                   mr_tensor_2d(MR_U64, count, MR_RECENT_CALL_WORDS, NULL)};
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_RECENT, words),
+                                   mr_body_rows(MR_BODY_RECENT_CALL, count, NULL)};
     if (!ps_reply_begin(ep, request, tensors, 2))
         return;
     for (uint32_t i = 0; i < count; i++)

@@ -1,5 +1,6 @@
 /* Streams of batches: whose they are, what this core has applied of them, and how they are forgotten. */
 #include <inttypes.h>
+#include <string.h>
 #include "ps/ops/ops.h"
 
 /* The stream's number in tensor 0; false: refused. */
@@ -62,9 +63,11 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
      * apart. */
     uint64_t incarnation =
         (uint64_t)atomic_load_explicit(&node->restores, memory_order_relaxed) << 32 | node->incarnation;
-    uint64_t state[2] = {ps_applied_batches_watermark(applied, stream), incarnation};
+    const uint64_t state[MR_BATCH_STATE_WORDS] = {[MR_BATCH_STATE_WATERMARK] =
+                                                      ps_applied_batches_watermark(applied, stream),
+                                                  [MR_BATCH_STATE_INCARNATION] = incarnation};
     struct mr_tensor tensors[2] = {
-        mr_tensor_1d(MR_U64, 2, state),
+        mr_body_tensor(MR_BODY_BATCH_STATE, state),
         mr_tensor_1d(MR_U64, ps_applied_batches_bitmap_words(applied, stream), NULL)};
     if (!ps_reply_begin(ep, request, tensors, 2))
         return;
@@ -75,14 +78,12 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
 static void describe(const struct ps_applied_batches *applied, uint32_t stream, uint64_t *words)
 {
     const struct mr_plan *plan = ps_applied_batches_plan(applied, stream);
-    words[0] = stream;
-    words[1] = ps_applied_batches_watermark(applied, stream);
-    words[2] = ps_applied_batches_count(applied, stream);
-    words[3] = ps_applied_batches_added(applied, stream);
-    words[4] = plan->request[0];
-    words[5] = plan->request[1];
-    words[6] = plan->data;
-    words[7] = ps_applied_batches_used(applied, stream);
+    words[MR_STREAM_ID] = stream;
+    words[MR_STREAM_WATERMARK] = ps_applied_batches_watermark(applied, stream);
+    words[MR_STREAM_APPLIED] = ps_applied_batches_count(applied, stream);
+    words[MR_STREAM_ADDED] = ps_applied_batches_added(applied, stream);
+    memcpy(&words[MR_STREAM_PLAN], plan, sizeof(*plan));
+    words[MR_STREAM_USED] = ps_applied_batches_used(applied, stream);
 }
 
 void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -91,7 +92,7 @@ void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_reque
     const struct ps_applied_batches *applied = op.core->applied;
     if (!ps_check_open(&op) || !ps_check_tensor_count(&op, 0))
         return;
-    struct mr_tensor t = mr_tensor_2d(MR_U64, ps_applied_batches_streams(applied), MR_STREAM_WORDS, NULL);
+    struct mr_tensor t = mr_body_rows(MR_BODY_STREAM, ps_applied_batches_streams(applied), NULL);
     if (!ps_check_reply_bytes(&op, &t, 1) || !ps_reply_begin(ep, request, &t, 1))
         return;
     uint64_t *words = t.data;

@@ -27,10 +27,9 @@ static const struct name types[] = {
 #undef TYPE
         END};
 static const struct name ops[] = {
-#define OP(name, value, text, repeatable, role) {#name, text, (value)},
-    MR_OP_LIST(OP)
-#undef OP
-        END};
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply) {#NAME, #name, (value)},
+#include "dataplane/wire/format/ops.def"
+    END};
 static const struct name statuses[] = {
 #define STATUS(name, value, text) {#name, #name, (value)},
     MR_STATUS_LIST(STATUS)

@@ -16,12 +16,12 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
     struct state_context *context = f->context;
     struct mrc_applied_batches all;
     for (uint32_t i = 0; i < f->request_count; i++) {
-        const struct mr_tensor *head = mrc_answer_tensor(f, i, 0, MR_U64, 1);
+        uint64_t words[MR_BATCH_STATE_WORDS];
         const struct mr_tensor *bits = mrc_answer_tensor(f, i, 1, MR_U64, 1);
-        if (head == NULL || bits == NULL || head->dims[0] < 1)
+        if (!mrc_answer_body(f, i, 0, MR_BODY_BATCH_STATE, words) || bits == NULL)
             return mrc_answer_garbled(f, i);
         context->applied[i] = (struct mrc_applied_batches){
-            .watermark = *(const uint64_t *)head->data, .bitmap = bits->data, .words = bits->dims[0]};
+            .watermark = words[MR_BATCH_STATE_WATERMARK], .bitmap = bits->data, .words = bits->dims[0]};
     }
     if (!mrc_applied_by_all(context->applied, f->request_count, &all))
         return mrc_error(MR_NO_MEMORY, "mr_batch_state: no memory for the bitmap");

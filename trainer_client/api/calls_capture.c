@@ -127,11 +127,10 @@ static enum mr_status calls_capture_finish(struct mr_future *f, struct mr_reply 
     (void)reply;
     if (kind == MR_CAPTURE_END)
         return MR_OK;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    uint64_t w[MR_CAPTURE_WORDS];
     const struct mr_tensor *block = mrc_answer_tensor(f, 0, 1, MR_U8, 1);
-    if (words == NULL || words->dims[0] < MR_CAPTURE_WORDS || block == NULL)
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_CAPTURE, w) || block == NULL)
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
     state.seen = w[MR_CAPTURE_SEEN];
     state.wanted = w[MR_CAPTURE_WANTED];
     state.lost = w[MR_CAPTURE_LOST];
@@ -183,7 +182,7 @@ enum mr_status mr_capture(struct mr_client *client, const struct mr_options *opt
     if (status != MR_OK)
         return status;
     const char *who = request->who != NULL ? request->who : "";
-    const struct mr_tensor tensors[] = {mr_tensor_1d(MR_U64, MR_CAPTURE_ASK_WORDS, context.words),
+    const struct mr_tensor tensors[] = {mr_body_tensor(MR_BODY_CAPTURE_ASK, context.words),
                                         mr_tensor_1d(MR_U8, (uint32_t)strlen(who), who)};
     const struct mrc_core_call call = {.name = "mr_capture",
                                        .op = MR_OP_CAPTURE,

@@ -160,10 +160,9 @@ static bool list_tensors(const struct mr_future *f, uint32_t request, const stru
 {
     t[0] = mrc_answer_tensor(f, request, 0, MR_U8, 2);
     t[1] = mrc_answer_tensor(f, request, 1, MR_U32, 1);
-    t[2] = mrc_answer_tensor(f, request, 2, MR_U64, 2);
+    t[2] = mrc_answer_body_rows(f, request, 2, MR_BODY_LIST);
     return t[0] != NULL && t[1] != NULL && t[2] != NULL && t[0]->dims[0] == t[1]->dims[0] &&
-           t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) &&
-           t[2]->dims[1] >= MR_LIST_WORDS;
+           t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature);
 }
 
 bool mrc_learn_features(const struct mr_future *f)
@@ -191,7 +190,8 @@ static enum mr_status add_node(const struct mr_future *f, uint32_t request, stru
     const uint32_t *ids = t[1]->data;
 
     for (uint32_t i = 0, at = 0; i < t[1]->dims[0]; i++) {
-        const uint64_t *words = (const uint64_t *)t[2]->data + (size_t)i * t[2]->dims[1];
+        uint64_t words[MR_LIST_WORDS];
+        mr_body_read_row(MR_BODY_LIST, t[2], i, words);
         while (at < count && infos[at].id < ids[i]) /* both are in the order of the numbers */
             at++;
         if (at == count || infos[at].id != ids[i])
@@ -215,7 +215,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     uint32_t count = t[1]->dims[0];
     const struct mr_feature *features = t[0]->data;
     const uint32_t *ids = t[1]->data;
-    const uint64_t *words = t[2]->data;
+    uint64_t words[MR_LIST_WORDS];
 
     pthread_mutex_lock(&f->client->lock);
     if (f->requests[0].start_id ==
@@ -231,7 +231,8 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 
     if (infos == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_list: no memory for %u features", count);
-    for (uint32_t i = 0; i < count; i++, words += t[2]->dims[1]) {
+    for (uint32_t i = 0; i < count; i++) {
+        mr_body_read_row(MR_BODY_LIST, t[2], i, words);
         infos[i] = (struct mr_feature_info){.feature = features[i],
                                             .id = ids[i],
                                             .rows = words[MR_LIST_ROWS],

@@ -4,13 +4,6 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/slot_key.h"
 
-#define INFO_WORDS  8u /* samples, slots, dense, stream, batches, keys, broken lines, 0 */
-#define BATCH_WORDS 4u /* batch id, samples, epoch, first sample */
-#define STATUS_WORDS                                                                                         \
-    12u /* samples read, handed out, applied, handed again, expired, broken lines, trainers, fed, waiting,
-                            epoch, state, 0 */
-#define PLAN_WORDS 8u
-
 #define HELD_OUT_SHARE_MAX 0.9
 
 /* ---- StartSample ---- */
@@ -18,19 +11,18 @@
 static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_sample_info *const *info = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    if (words == NULL || words->dims[0] < INFO_WORDS)
+    uint64_t w[MR_SAMPLE_INFO_WORDS];
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_SAMPLE_INFO, w))
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
 
     if (*info != NULL)
-        **info = (struct mr_sample_info){.samples = w[0],
-                                         .slots = (uint32_t)w[1],
-                                         .dense = (uint32_t)w[2],
-                                         .stream = (uint32_t)w[3],
-                                         .batches = w[4],
-                                         .keys = w[5],
-                                         .broken_lines = w[6]};
+        **info = (struct mr_sample_info){.samples = w[MR_SAMPLE_INFO_SAMPLES],
+                                         .slots = (uint32_t)w[MR_SAMPLE_INFO_SLOTS],
+                                         .dense = (uint32_t)w[MR_SAMPLE_INFO_DENSE],
+                                         .stream = (uint32_t)w[MR_SAMPLE_INFO_STREAM],
+                                         .batches = w[MR_SAMPLE_INFO_BATCHES],
+                                         .keys = w[MR_SAMPLE_INFO_KEYS],
+                                         .broken_lines = w[MR_SAMPLE_INFO_BROKEN_LINES]};
     return MR_OK;
 }
 
@@ -65,12 +57,16 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
     enum mr_status status = check_plan(hub, plan);
     if (status != MR_OK)
         return status;
-    uint64_t words[PLAN_WORDS] = {plan->batch_samples, plan->epochs,
-                                  plan->shuffle_seed,  (uint64_t)(plan->held_out_share * 1e6 + 0.5),
-                                  plan->part,          plan->strict ? 1 : 0,
-                                  plan->run,           0};
+    const uint64_t words[MR_SAMPLE_PLAN_WORDS] = {[MR_SAMPLE_PLAN_BATCH_SAMPLES] = plan->batch_samples,
+                                                  [MR_SAMPLE_PLAN_EPOCHS] = plan->epochs,
+                                                  [MR_SAMPLE_PLAN_SHUFFLE_SEED] = plan->shuffle_seed,
+                                                  [MR_SAMPLE_PLAN_HELD_OUT_PPM] =
+                                                      (uint64_t)(plan->held_out_share * 1e6 + 0.5),
+                                                  [MR_SAMPLE_PLAN_PART] = plan->part,
+                                                  [MR_SAMPLE_PLAN_STRICT] = plan->strict ? 1 : 0,
+                                                  [MR_SAMPLE_PLAN_RUN] = plan->run};
     struct mr_tensor tensors[4] = {text_tensor(plan->path), text_tensor(plan->format),
-                                   mr_tensor_1d(MR_U64, PLAN_WORDS, words), text_tensor(plan->table)};
+                                   mr_body_tensor(MR_BODY_SAMPLE_PLAN, words), text_tensor(plan->table)};
 
     return mrc_run_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start, &info, sizeof(void *));
 }
@@ -80,22 +76,19 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
 static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_batch *const *batch = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    uint64_t w[MR_SAMPLE_BATCH_WORDS];
     const struct mr_tensor *dense = mrc_answer_tensor(f, 0, 1, MR_F32, 2);
     const struct mr_tensor *labels = mrc_answer_tensor(f, 0, 2, MR_F32, 1);
-    if (words == NULL || dense == NULL || labels == NULL || words->dims[0] < BATCH_WORDS)
-        return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
-
-    if (w[1] != labels->dims[0] || w[1] != dense->dims[0])
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_SAMPLE_BATCH, w) || dense == NULL || labels == NULL ||
+        w[MR_SAMPLE_BATCH_SAMPLES] != labels->dims[0] || w[MR_SAMPLE_BATCH_SAMPLES] != dense->dims[0])
         return mrc_answer_garbled(f, 0);
     struct mr_reply *view = mrc_reply_view(f);
 
     if (view == NULL)
         return MR_NO_MEMORY;
-    **batch = (struct mr_batch){.id = w[0],
-                                .samples = (uint32_t)w[1],
-                                .epoch = (uint32_t)w[2],
+    **batch = (struct mr_batch){.id = w[MR_SAMPLE_BATCH_ID],
+                                .samples = (uint32_t)w[MR_SAMPLE_BATCH_SAMPLES],
+                                .epoch = (uint32_t)w[MR_SAMPLE_BATCH_EPOCH],
                                 .dense = dense->data,
                                 .labels = labels->data,
                                 .reply = view};
@@ -119,22 +112,21 @@ enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *op
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_hub_status *const *status = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    if (words == NULL || words->dims[0] < STATUS_WORDS)
+    uint64_t w[MR_HUB_WORDS];
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_HUB, w))
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
 
-    **status = (struct mr_hub_status){.samples_read = w[0],
-                                      .batches_handed_out = w[1],
-                                      .batches_applied = w[2],
-                                      .batches_handed_again = w[3],
-                                      .batches_expired = w[4],
-                                      .broken_lines = w[5],
-                                      .trainers = w[6],
-                                      .batches_fed = w[7],
-                                      .batches_waiting = w[8],
-                                      .epoch = w[9],
-                                      .at_end = w[10] != 0};
+    **status = (struct mr_hub_status){.samples_read = w[MR_HUB_SAMPLES_READ],
+                                      .batches_handed_out = w[MR_HUB_HANDED_OUT],
+                                      .batches_applied = w[MR_HUB_APPLIED],
+                                      .batches_handed_again = w[MR_HUB_HANDED_AGAIN],
+                                      .batches_expired = w[MR_HUB_EXPIRED],
+                                      .broken_lines = w[MR_HUB_BROKEN_LINES],
+                                      .trainers = w[MR_HUB_TRAINERS],
+                                      .batches_fed = w[MR_HUB_FED],
+                                      .batches_waiting = w[MR_HUB_WAITING],
+                                      .epoch = w[MR_HUB_EPOCH],
+                                      .at_end = w[MR_HUB_IS_AT_END] != 0};
     return MR_OK;
 }
 

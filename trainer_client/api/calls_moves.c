@@ -62,7 +62,7 @@ enum mr_status mr_move(struct mr_client *client, const struct mr_options *option
                                                    [MR_MOVE_REQUEST_ID] = request->id};
     (void)snprintf(names[0], sizeof(names[0]), "%s", request->from == NULL ? "" : request->from);
     (void)snprintf(names[1], sizeof(names[1]), "%s", request->to == NULL ? "" : request->to);
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_REQUEST_WORDS, words),
+    const struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MOVE_REQUEST, words),
                                          mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
     return mrc_run_core0(client, options, MR_OP_MOVE, tensors, 2, finish_move, NULL, 0);
 }
@@ -84,17 +84,17 @@ static const char *name_of(const struct mr_tensor *names, uint64_t index)
 static bool calls_moves_show(const struct moves_context *context, const uint64_t *row,
                              const struct mr_tensor *names)
 {
-    struct mr_moving move = {.id = row[MR_MOVES_ID],
-                             .from = name_of(names, row[MR_MOVES_FROM]),
-                             .to = name_of(names, row[MR_MOVES_TO]),
-                             .first = (uint32_t)row[MR_MOVES_FIRST],
-                             .count = (uint32_t)row[MR_MOVES_COUNT],
-                             .mib_s = (uint32_t)row[MR_MOVES_MIB_S],
-                             .state = (enum mr_moving_state)row[MR_MOVES_STATE],
-                             .rows = row[MR_MOVES_ROWS],
-                             .bytes = row[MR_MOVES_BYTES],
-                             .left_bytes = row[MR_MOVES_LEFT_BYTES],
-                             .us = row[MR_MOVES_US]};
+    struct mr_moving move = {.id = row[MR_MOVES_ROW_ID],
+                             .from = name_of(names, row[MR_MOVES_ROW_FROM]),
+                             .to = name_of(names, row[MR_MOVES_ROW_TO]),
+                             .first = (uint32_t)row[MR_MOVES_ROW_FIRST],
+                             .count = (uint32_t)row[MR_MOVES_ROW_COUNT],
+                             .mib_s = (uint32_t)row[MR_MOVES_ROW_MIB_S],
+                             .state = (enum mr_moving_state)row[MR_MOVES_ROW_STATE],
+                             .rows = row[MR_MOVES_ROW_ROWS],
+                             .bytes = row[MR_MOVES_ROW_BYTES],
+                             .left_bytes = row[MR_MOVES_ROW_LEFT_BYTES],
+                             .us = row[MR_MOVES_ROW_US]};
     if (move.from == NULL || move.to == NULL)
         return false;
     char from[MR_CLUSTER_NAME_BYTES], to[MR_CLUSTER_NAME_BYTES];
@@ -110,15 +110,13 @@ static bool calls_moves_show(const struct moves_context *context, const uint64_t
 static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
 {
     const struct moves_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *rows = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
+    uint64_t w[MR_MOVES_WORDS], row[MR_MOVES_ROW_WORDS];
+    const struct mr_tensor *rows = mrc_answer_body_rows(f, 0, 1, MR_BODY_MOVES_ROW);
     const struct mr_tensor *names = mrc_answer_tensor(f, 0, 2, MR_U8, 2);
     (void)reply;
-    if (words == NULL || words->dims[0] < MR_MOVES_WORDS || rows == NULL || names == NULL ||
-        names->dims[0] > MR_CLUSTER_NODES_MAX || names->dims[1] != MR_CLUSTER_NAME_BYTES ||
-        (rows->dims[0] > 0 && rows->dims[1] != MR_MOVES_ROW_WORDS))
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_MOVES, w) || rows == NULL || names == NULL ||
+        names->dims[0] > MR_CLUSTER_NODES_MAX || names->dims[1] != MR_CLUSTER_NAME_BYTES)
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
     const enum mr_status status = mrc_check_epoch(f, w[MR_MOVES_EPOCH]);
     if (status != MR_OK)
         return status;
@@ -126,9 +124,11 @@ static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
         .epoch = w[MR_MOVES_EPOCH], .count = rows->dims[0], .balances = w[MR_MOVES_BALANCES] != 0};
     for (uint32_t i = 0; i < names->dims[0]; i++)
         context->state->drained += (uint32_t)(w[MR_MOVES_DRAINED + i / 64] >> i % 64 & 1);
-    for (uint32_t i = 0; i < rows->dims[0]; i++)
-        if (!calls_moves_show(context, (const uint64_t *)rows->data + (size_t)i * MR_MOVES_ROW_WORDS, names))
+    for (uint32_t i = 0; i < rows->dims[0]; i++) {
+        mr_body_read_row(MR_BODY_MOVES_ROW, rows, i, row);
+        if (!calls_moves_show(context, row, names))
             return mrc_answer_garbled(f, 0);
+    }
     return MR_OK;
 }
 

@@ -40,16 +40,15 @@ struct heartbeat_context {
 static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
-    for (uint32_t i = 0; i < f->request_count; i++) {
-        const struct mr_tensor *words = mrc_answer_tensor(f, i, 0, MR_U64, 1);
-        if (f->requests[i].status == MR_OK && (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS))
+    uint64_t w[MR_HEARTBEAT_WORDS];
+    for (uint32_t i = 0; i < f->request_count; i++)
+        if (f->requests[i].status == MR_OK && !mrc_answer_body(f, i, 0, MR_BODY_HEARTBEAT, w))
             return mrc_answer_garbled(f, i);
-    }
     for (uint32_t i = 0; i < f->request_count; i++) {
         states[i] = (struct mr_core_state){.core = i};
         if (f->requests[i].status != MR_OK)
             continue;
-        const uint64_t *w = f->requests[i].answers[0].data;
+        (void)mrc_answer_body(f, i, 0, MR_BODY_HEARTBEAT, w);
         states[i] = (struct mr_core_state){.core = i,
                                            .state = (uint32_t)w[MR_HEARTBEAT_STATE],
                                            .incarnation = (uint32_t)w[MR_HEARTBEAT_INCARNATION],
@@ -149,18 +148,31 @@ struct memory_context {
 static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply)
 {
     const struct memory_context *context = f->context;
-    const struct mr_tensor *core = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *tables = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
-    if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
-        tables->dims[1] < MR_MEMORY_TABLE_WORDS)
+    uint64_t c[MR_MEMORY_WORDS], t[MR_MEMORY_TABLE_WORDS];
+    const struct mr_tensor *tables = mrc_answer_body_rows(f, 0, 1, MR_BODY_MEMORY_TABLE);
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_MEMORY, c) || tables == NULL)
         return mrc_answer_garbled(f, 0);
-    const uint64_t *c = core->data;
-
-    *context->memory =
-        (struct mr_core_memory){c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10]};
-    for (uint64_t i = 0; i < tables->dims[0] && context->visit != NULL; i++) {
-        const uint64_t *t = (const uint64_t *)tables->data + i * tables->dims[1];
-        struct mr_table_memory table = {(uint32_t)t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]};
+    *context->memory = (struct mr_core_memory){.limit_bytes = c[MR_MEMORY_LIMIT],
+                                               .mapped_bytes = c[MR_MEMORY_MAPPED],
+                                               .allocated_bytes = c[MR_MEMORY_ALLOCATED],
+                                               .ahead_bytes = c[MR_MEMORY_AHEAD],
+                                               .units_failed = c[MR_MEMORY_PAGES_FAILED],
+                                               .batch_limit_bytes = c[MR_MEMORY_BATCH_LIMIT],
+                                               .batch_mapped_bytes = c[MR_MEMORY_BATCH_MAPPED],
+                                               .batch_bytes = c[MR_MEMORY_BATCHES],
+                                               .variable_bytes = c[MR_MEMORY_VARIABLES],
+                                               .scratch_bytes = c[MR_MEMORY_SCRATCH],
+                                               .checkpoint_bytes = c[MR_MEMORY_CHECKPOINT]};
+    for (uint32_t i = 0; i < tables->dims[0] && context->visit != NULL; i++) {
+        mr_body_read_row(MR_BODY_MEMORY_TABLE, tables, i, t);
+        struct mr_table_memory table = {.id = (uint32_t)t[MR_MEMORY_TABLE_ID],
+                                        .rows = t[MR_MEMORY_TABLE_ROWS],
+                                        .index_bytes = t[MR_MEMORY_TABLE_INDEX],
+                                        .values_bytes = t[MR_MEMORY_TABLE_VALUES],
+                                        .state_bytes = t[MR_MEMORY_TABLE_STATE],
+                                        .slack_bytes = t[MR_MEMORY_TABLE_SLACK],
+                                        .filter_bytes = t[MR_MEMORY_TABLE_FILTER],
+                                        .limit_bytes = t[MR_MEMORY_TABLE_LIMIT]};
         context->visit(context->arg, &table);
     }
     return MR_OK;
@@ -230,17 +242,16 @@ static bool read_members(const struct cluster_context *context, const struct mr_
 static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **reply)
 {
     const struct cluster_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 2, MR_U64, 1);
+    uint64_t w[MR_CLUSTER_WORDS];
     const struct mr_tensor *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
     uint16_t owner[MR_PARTITION_COUNT];
     *context->state = (struct mr_cluster_state){.self = UINT32_MAX};
     if (f->requests[0].answer_count <= 2)
         return MR_OK;
-    if (words == NULL || words->dims[0] < MR_CLUSTER_WORDS || nodes == NULL ||
+    if (!mrc_answer_body(f, 0, 2, MR_BODY_CLUSTER, w) || nodes == NULL ||
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
         !mrc_cluster_read_owners(f, nodes->dims[0], owner))
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
     const enum mr_status status = mrc_check_epoch(f, w[MR_CLUSTER_EPOCH]);
     if (status != MR_OK)
         return status;

@@ -80,10 +80,11 @@ static bool is_terminated(const char *text, size_t room)
 static enum mr_status finish_marks(struct mr_future *f, struct mr_reply **reply)
 {
     const struct marks_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    uint64_t words[MR_MARKS_WORDS];
     const struct mr_tensor *marks = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
     (void)reply;
-    if (words == NULL || words->dims[0] != 2 || marks == NULL || marks->dims[1] != sizeof(struct mr_mark))
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_MARKS, words) || marks == NULL ||
+        marks->dims[1] != sizeof(struct mr_mark))
         return mrc_answer_garbled(f, 0);
     const struct mr_mark *list = marks->data;
     for (uint32_t i = 0; i < marks->dims[0]; i++) {
@@ -99,9 +100,9 @@ static enum mr_status finish_marks(struct mr_future *f, struct mr_reply **reply)
             context->visit(context->arg, &mark);
     }
     if (context->last != NULL)
-        *context->last = ((const uint64_t *)words->data)[0];
+        *context->last = words[MR_MARKS_LAST];
     if (context->missed != NULL)
-        *context->missed = ((const uint64_t *)words->data)[1];
+        *context->missed = words[MR_MARKS_MISSED];
     return MR_OK;
 }
 
@@ -178,13 +179,11 @@ static void recent_visit(const struct recent_context *context, const uint64_t *w
 static enum mr_status finish_recent(struct mr_future *f, struct mr_reply **reply)
 {
     const struct recent_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *calls = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
+    uint64_t w[MR_RECENT_WORDS], call[MR_RECENT_CALL_WORDS];
+    const struct mr_tensor *calls = mrc_answer_body_rows(f, 0, 1, MR_BODY_RECENT_CALL);
     (void)reply;
-    if (words == NULL || words->dims[0] < MR_RECENT_WORDS || calls == NULL ||
-        calls->dims[1] < MR_RECENT_CALL_WORDS)
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_RECENT, w) || calls == NULL)
         return mrc_answer_garbled(f, 0);
-    const uint64_t *w = words->data;
     if (context->state != NULL)
         *context->state = (struct mr_recent_calls_state){.next = w[MR_RECENT_NEXT],
                                                          .lost = w[MR_RECENT_LOST],
@@ -192,8 +191,10 @@ static enum mr_status finish_recent(struct mr_future *f, struct mr_reply **reply
                                                          .now_ns = w[MR_RECENT_NOW_NS],
                                                          .calls = w[MR_RECENT_CALLS],
                                                          .slow = w[MR_RECENT_SLOW]};
-    for (uint64_t i = 0; i < calls->dims[0]; i++)
-        recent_visit(context, (const uint64_t *)calls->data + i * calls->dims[1]);
+    for (uint32_t i = 0; i < calls->dims[0]; i++) {
+        mr_body_read_row(MR_BODY_RECENT_CALL, calls, i, call);
+        recent_visit(context, call);
+    }
     return MR_OK;
 }
 
@@ -203,7 +204,7 @@ enum mr_status mr_recent_calls(struct mr_client *client, const struct mr_options
 {
     const uint64_t ask[MR_RECENT_ASK_WORDS] = {
         [MR_RECENT_ASK_POSITION] = position, [MR_RECENT_ASK_SLOW_NS] = slow_ns};
-    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS, ask);
+    const struct mr_tensor tensor = mr_body_tensor(MR_BODY_RECENT_ASK, ask);
     const struct recent_context context = {state, visit, arg};
     const struct mrc_core_call call = {.name = "mr_recent_calls",
                                        .op = MR_OP_RECENT_CALLS,
@@ -228,25 +229,29 @@ static const char *const phase_names[MR_LATENCY_PHASES] = {
     [MR_LATENCY_WAIT] = "wait", [MR_LATENCY_WORK] = "work", [MR_LATENCY_SEND] = "send"};
 
 struct latency_answer {
-    const uint32_t *whose;  /* [count, 2] operation, phase */
-    const uint64_t *totals; /* [count, 2] sum, longest */
-    const uint32_t *begins; /* [count + 1] */
+    const struct mr_tensor *whose, *sums; /* rows */
+    const uint32_t *begins;               /* [count + 1] */
     const uint16_t *buckets;
     const uint64_t *counts;
 };
 
 /* Unknown operations and phases, of a newer server, are left out. */
-static bool latency_visit(const struct latency_context *context, const struct latency_answer *a, uint64_t i)
+static bool latency_visit(const struct latency_context *context, const struct latency_answer *a, uint32_t i)
 {
-    struct mr_histogram h = {.sum_ns = a->totals[2 * i], .max_ns = a->totals[2 * i + 1]};
+    uint32_t whose[MR_LATENCY_WORDS];
+    uint64_t sums[MR_LATENCY_SUM_WORDS];
+    mr_body_read_row(MR_BODY_LATENCY, a->whose, i, whose);
+    mr_body_read_row(MR_BODY_LATENCY_SUM, a->sums, i, sums);
+    struct mr_histogram h = {.sum_ns = sums[MR_LATENCY_SUM_NS], .max_ns = sums[MR_LATENCY_SUM_MAX_NS]};
     for (uint32_t at = a->begins[i]; at < a->begins[i + 1]; at++) {
         if (a->buckets[at] >= MR_HISTOGRAM_BUCKETS)
             return false;
         h.buckets[a->buckets[at]] = a->counts[at];
         h.count += a->counts[at];
     }
-    if (a->whose[2 * i] < MR_OP_COUNT && a->whose[2 * i + 1] < MR_LATENCY_PHASES)
-        context->visit(context->arg, mr_op_name(a->whose[2 * i]), phase_names[a->whose[2 * i + 1]], &h);
+    if (whose[MR_LATENCY_OP] < MR_OP_COUNT && whose[MR_LATENCY_PHASE] < MR_LATENCY_PHASES)
+        context->visit(context->arg, mr_op_name(whose[MR_LATENCY_OP]), phase_names[whose[MR_LATENCY_PHASE]],
+                       &h);
     return true;
 }
 
@@ -260,18 +265,17 @@ static bool is_in_order(const uint32_t *begins, uint64_t count, uint64_t buckets
 
 static enum mr_status finish_latencies(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct mr_tensor *whose = mrc_answer_tensor(f, 0, 0, MR_U32, 2);
-    const struct mr_tensor *totals = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *whose = mrc_answer_body_rows(f, 0, 0, MR_BODY_LATENCY);
+    const struct mr_tensor *sums = mrc_answer_body_rows(f, 0, 1, MR_BODY_LATENCY_SUM);
     const struct mr_tensor *begins = mrc_answer_tensor(f, 0, 2, MR_U32, 1);
     const struct mr_tensor *buckets = mrc_answer_tensor(f, 0, 3, MR_U16, 1);
     const struct mr_tensor *counts = mrc_answer_tensor(f, 0, 4, MR_U64, 1);
-    if (whose == NULL || totals == NULL || begins == NULL || buckets == NULL || counts == NULL ||
-        whose->dims[1] != 2 || totals->dims[1] != 2 || totals->dims[0] != whose->dims[0] ||
-        begins->dims[0] != whose->dims[0] + 1 || buckets->dims[0] != counts->dims[0] ||
-        !is_in_order(begins->data, whose->dims[0], buckets->dims[0]))
+    if (whose == NULL || sums == NULL || begins == NULL || buckets == NULL || counts == NULL ||
+        sums->dims[0] != whose->dims[0] || begins->dims[0] != whose->dims[0] + 1 ||
+        buckets->dims[0] != counts->dims[0] || !is_in_order(begins->data, whose->dims[0], buckets->dims[0]))
         return mrc_answer_garbled(f, 0);
-    const struct latency_answer a = {whose->data, totals->data, begins->data, buckets->data, counts->data};
-    for (uint64_t i = 0; i < whose->dims[0]; i++)
+    const struct latency_answer a = {whose, sums, begins->data, buckets->data, counts->data};
+    for (uint32_t i = 0; i < whose->dims[0]; i++)
         if (!latency_visit(f->context, &a, i))
             return mrc_answer_garbled(f, 0);
     return MR_OK;
@@ -324,14 +328,15 @@ struct clock_context {
 static enum mr_status finish_clock(struct mr_future *f, struct mr_reply **reply)
 {
     const struct clock_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    if (words == NULL || words->dims[0] != 2)
+    const uint64_t end_ns = mr_clock_ns();
+    uint64_t words[MR_CLOCK_WORDS];
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_CLOCK, words))
         return mrc_answer_garbled(f, 0);
-    const uint64_t *word = words->data, end_ns = mr_clock_ns();
-    *context->out = (struct mr_clock_offset){
-        .own_clock = mr_clock_name(), .peer_clock = word[0], .at_ns = (context->begin_ns + end_ns) / 2};
-    if (context->out->own_clock != word[0])
-        mr_clock_exchange(context->begin_ns, word[1], end_ns, &context->out->offset_ns,
+    *context->out = (struct mr_clock_offset){.own_clock = mr_clock_name(),
+                                             .peer_clock = words[MR_CLOCK_NAME],
+                                             .at_ns = (context->begin_ns + end_ns) / 2};
+    if (context->out->own_clock != words[MR_CLOCK_NAME])
+        mr_clock_exchange(context->begin_ns, words[MR_CLOCK_NS], end_ns, &context->out->offset_ns,
                           &context->out->error_ns);
     return MR_OK;
 }

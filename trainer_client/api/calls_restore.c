@@ -6,22 +6,16 @@
 
 #define DIRECTORY_BYTES_MAX 4096u
 
-/* The words of RESTORE's answer; old servers send fewer. */
-enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, PARAMETERS, WORDS };
-
 /* Copies as much as the caller's struct has room for. */
-static void give_restored(struct mr_restored *to, const struct mr_tensor *answer)
+static void give_restored(struct mr_restored *to, const uint64_t words[MR_RESTORED_WORDS])
 {
-    uint64_t words[WORDS] = {0};
-    uint32_t count = answer->dims[0] < WORDS ? answer->dims[0] : WORDS;
-    memcpy(words, answer->data, count * sizeof(*words));
     const struct mr_restored restored = {.bytes = to->bytes,
-                                         .id = words[ID],
-                                         .step = words[STEP],
-                                         .is_at_step = words[IS_AT_STEP] != 0,
-                                         .tables = (uint32_t)words[TABLES],
-                                         .variables = (uint32_t)words[VARIABLES],
-                                         .parameters = (uint32_t)words[PARAMETERS]};
+                                         .id = words[MR_RESTORED_ID],
+                                         .step = words[MR_RESTORED_STEP],
+                                         .is_at_step = words[MR_RESTORED_IS_AT_STEP] != 0,
+                                         .tables = (uint32_t)words[MR_RESTORED_TABLES],
+                                         .variables = (uint32_t)words[MR_RESTORED_VARIABLES],
+                                         .parameters = (uint32_t)words[MR_RESTORED_PARAMETERS]};
 
     memcpy(to, &restored, to->bytes < sizeof(restored) ? to->bytes : sizeof(restored));
 }
@@ -29,15 +23,15 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
 static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_restored *const *restored = f->context;
-    const struct mr_tensor *answer = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
-    if (answer == NULL || answer->dims[0] < 1)
+    uint64_t words[MR_RESTORED_WORDS];
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_RESTORED, words))
         return mrc_answer_garbled(f, 0);
     /* The checkpoint's features may have other numbers and descriptors. */
     pthread_mutex_lock(&f->client->lock);
     mrc_features_clear(&f->client->features);
     pthread_mutex_unlock(&f->client->lock);
     if (*restored != NULL)
-        give_restored(*restored, answer);
+        give_restored(*restored, words);
     return MR_OK;
 }
 

@@ -9,11 +9,6 @@
 #include "trainer_client/api/calls.h"
 
 #define DIRECTORY_BYTES_MAX 4096u
-/* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
-#define STATUS_WORDS      8u
-#define DETAIL_WORDS      10u
-#define SAVE_WORDS        12u
-#define SAVE_WORDS_REMOTE 15u /* of servers that report both instants */
 /* of struct mr_save_options, as it was at first */
 #define SAVE_OPTIONS_BYTES_MIN offsetof(struct mr_save_options, names)
 
@@ -200,9 +195,14 @@ enum mr_status mr_save(struct mr_client *client, const struct mr_options *option
     if (status != MR_OK)
         return status;
 
-    uint64_t words[4] = {wanted.kind, wanted.step, wanted.trainers, wanted.queue};
-    const struct mr_tensor tensors[3] = {directory_tensor(wanted.directory), mr_tensor_1d(MR_U64, 4, words),
-                                         mr_tensor_2d(MR_U8, wanted.name_count, MR_NAME_BYTES, names)};
+    const uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = wanted.kind,
+                                               [MR_SAVE_ASK_STEP] = wanted.step,
+                                               [MR_SAVE_ASK_TRAINERS] = wanted.trainers,
+                                               [MR_SAVE_ASK_QUEUE] = wanted.queue};
+    const struct mr_tensor tensors[3] = {
+        directory_tensor(wanted.directory),
+        mr_tensor_1d(MR_U64, MR_SAVE_ASK_CANCEL, words), /* for old servers */
+        mr_tensor_2d(MR_U8, wanted.name_count, MR_NAME_BYTES, names)};
     status = run_save(client, options, tensors, names == NULL ? 2 : 3,
                       (struct save_context){.checkpoint_id = checkpoint_id, .number = number});
     free(names);
@@ -212,8 +212,8 @@ enum mr_status mr_save(struct mr_client *client, const struct mr_options *option
 enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_options *options,
                                     uint64_t number)
 {
-    uint64_t words[5] = {0, 0, 0, 0, number};
-    const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_tensor_1d(MR_U64, 5, words)};
+    const uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_CANCEL] = number};
+    const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     if (client == NULL || number == 0)
         return mrc_bad_argument("mr_checkpoint_cancel",
                                 client == NULL ? "client is NULL" : "number is 0; saves count from 1");
@@ -228,25 +228,23 @@ struct info_context {
     void *arg;
 };
 
-static struct mr_save_info save_info(const uint64_t *w, uint32_t words, const char *line, size_t line_bytes)
+static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t line_bytes)
 {
-    struct mr_save_info info = {.number = w[0],
-                                .state = (enum mr_save_state)w[1],
-                                .id = w[2],
-                                .kind = (enum mr_save_kind)w[3],
-                                .parent_id = w[4],
-                                .step = w[5],
-                                .is_at_step = w[6] != 0,
-                                .bytes = w[7],
-                                .duration_us = w[8],
-                                .status = (enum mr_status)w[9],
-                                .is_automatic = w[11] != 0};
+    struct mr_save_info info = {.number = w[MR_SAVE_ROW_NUMBER],
+                                .state = (enum mr_save_state)w[MR_SAVE_ROW_STATE],
+                                .id = w[MR_SAVE_ROW_ID],
+                                .kind = (enum mr_save_kind)w[MR_SAVE_ROW_KIND],
+                                .parent_id = w[MR_SAVE_ROW_PARENT_ID],
+                                .step = w[MR_SAVE_ROW_STEP],
+                                .is_at_step = w[MR_SAVE_ROW_IS_AT_STEP] != 0,
+                                .bytes = w[MR_SAVE_ROW_BYTES],
+                                .duration_us = w[MR_SAVE_ROW_DURATION_US],
+                                .status = (enum mr_status)w[MR_SAVE_ROW_STATUS],
+                                .is_automatic = w[MR_SAVE_ROW_IS_AUTOMATIC] != 0,
+                                .committed_ms = w[MR_SAVE_ROW_COMMITTED_MS],
+                                .remote_ms = w[MR_SAVE_ROW_REMOTE_MS],
+                                .remote = (enum mr_save_remote)w[MR_SAVE_ROW_REMOTE]};
     (void)mr_printable(info.error, sizeof(info.error), line, line_bytes);
-    if (words >= SAVE_WORDS_REMOTE) {
-        info.committed_ms = w[12];
-        info.remote_ms = w[13];
-        info.remote = (enum mr_save_remote)w[14];
-    }
     return info;
 }
 
@@ -258,33 +256,34 @@ static void visit_saves(const struct info_context *context, const struct mr_tens
         size_t left = (size_t)(end - at);
         const char *line_end = left > 0 ? memchr(at, '\n', left) : NULL;
         size_t line_bytes = line_end == NULL ? left : (size_t)(line_end - at);
-        struct mr_save_info info = save_info((const uint64_t *)saves->data + (size_t)i * saves->dims[1],
-                                             saves->dims[1], at, line_bytes);
+        uint64_t row[MR_SAVE_ROW_WORDS];
+        mr_body_read_row(MR_BODY_SAVE_ROW, saves, i, row);
+        struct mr_save_info info = save_info(row, at, line_bytes);
         context->visit(context->arg, &info);
         at = line_end == NULL ? end : line_end + 1;
     }
 }
 
 /* Copies as much as the caller's struct has room for. */
-static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, const struct mr_tensor *text,
-                      const uint64_t *d)
+static void give_info(struct mr_checkpoint_info *to, const uint64_t *progress, const struct mr_tensor *text,
+                      const uint64_t *details)
 {
-    struct mr_checkpoint_info info = {.step = d[0],
-                                      .restored_id = d[1],
-                                      .restored_step = d[2],
-                                      .restored_is_at_step = d[3] != 0,
-                                      .last_good_id = status[5],
-                                      .last_good_step = d[4],
-                                      .saves_queued = d[5],
-                                      .waiting_step = d[6],
-                                      .trainers_held = d[7],
-                                      .trainers_awaited = d[8],
-                                      .state = (enum mr_checkpoint_state)status[0],
-                                      .id = status[1],
-                                      .bytes_done = status[2],
-                                      .bytes_total = status[3],
-                                      .duration_us = status[4],
-                                      .last_status = (enum mr_status)status[6]};
+    struct mr_checkpoint_info info = {.step = details[MR_DETAIL_STEP],
+                                      .restored_id = details[MR_DETAIL_RESTORED_ID],
+                                      .restored_step = details[MR_DETAIL_RESTORED_STEP],
+                                      .restored_is_at_step = details[MR_DETAIL_RESTORED_IS_AT_STEP] != 0,
+                                      .last_good_id = progress[MR_PROGRESS_LAST_GOOD_ID],
+                                      .last_good_step = details[MR_DETAIL_LAST_GOOD_STEP],
+                                      .saves_queued = details[MR_DETAIL_SAVES_QUEUED],
+                                      .waiting_step = details[MR_DETAIL_WAITING_STEP],
+                                      .trainers_held = details[MR_DETAIL_TRAINERS_HELD],
+                                      .trainers_awaited = details[MR_DETAIL_TRAINERS_AWAITED],
+                                      .state = (enum mr_checkpoint_state)progress[MR_PROGRESS_STATE],
+                                      .id = progress[MR_PROGRESS_ID],
+                                      .bytes_done = progress[MR_PROGRESS_BYTES_DONE],
+                                      .bytes_total = progress[MR_PROGRESS_BYTES_TOTAL],
+                                      .duration_us = progress[MR_PROGRESS_DURATION_US],
+                                      .last_status = (enum mr_status)progress[MR_PROGRESS_STATUS]};
     info.bytes = to->bytes;
     (void)mr_printable(info.last_error, sizeof(info.last_error), text->data, text->bytes);
     memcpy(to, &info, to->bytes < sizeof(info) ? to->bytes : sizeof(info));
@@ -293,16 +292,15 @@ static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, con
 static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
 {
     const struct info_context *context = f->context;
-    const struct mr_tensor *status = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    uint64_t progress[MR_PROGRESS_WORDS], details[MR_DETAIL_WORDS];
     const struct mr_tensor *text = mrc_answer_tensor(f, 0, 1, MR_U8, 1);
-    const struct mr_tensor *details = mrc_answer_tensor(f, 0, 2, MR_U64, 1);
-    const struct mr_tensor *saves = mrc_answer_tensor(f, 0, 3, MR_U64, 2);
+    const struct mr_tensor *saves = mrc_answer_body_rows(f, 0, 3, MR_BODY_SAVE_ROW);
     const struct mr_tensor *lines = mrc_answer_tensor(f, 0, 4, MR_U8, 1);
-    if (status == NULL || text == NULL || details == NULL || saves == NULL || lines == NULL ||
-        status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_PROGRESS, progress) || text == NULL ||
+        !mrc_answer_body(f, 0, 2, MR_BODY_DETAIL, details) || saves == NULL || lines == NULL)
         return mrc_answer_garbled(f, 0);
     if (context->info != NULL)
-        give_info(context->info, status->data, text, details->data);
+        give_info(context->info, progress, text, details);
     visit_saves(context, saves, lines);
     return MR_OK;
 }

@@ -11,11 +11,12 @@ struct streams_context {
 /* What one core reports about a stream. */
 static struct mr_stream stream_of(const uint64_t *w)
 {
-    return (struct mr_stream){.stream = (uint32_t)w[0],
-                              .plan = {w[4], w[5], w[6]},
-                              .applied = w[2],
-                              .twice = w[3] > w[2] ? w[3] - w[2] : 0,
-                              .used = w[7]};
+    const uint64_t applied = w[MR_STREAM_APPLIED], added = w[MR_STREAM_ADDED];
+    return (struct mr_stream){.stream = (uint32_t)w[MR_STREAM_ID],
+                              .plan = {w[MR_STREAM_PLAN], w[MR_STREAM_PLAN + 1], w[MR_STREAM_PLAN + 2]},
+                              .applied = applied,
+                              .twice = added > applied ? added - applied : 0,
+                              .used = w[MR_STREAM_USED]};
 }
 
 static void add_core(struct mr_stream *all, const struct mr_stream *one)
@@ -54,8 +55,8 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
     const struct streams_context *context = f->context;
     uint32_t total = 0, filled = 0;
     for (uint32_t i = 0; i < f->request_count; i++) {
-        const struct mr_tensor *t = mrc_answer_tensor(f, i, 0, MR_U64, 2);
-        if (t == NULL || t->dims[0] > MR_STREAMS_MAX || t->dims[1] != MR_STREAM_WORDS)
+        const struct mr_tensor *t = mrc_answer_body_rows(f, i, 0, MR_BODY_STREAM);
+        if (t == NULL || t->dims[0] > MR_STREAMS_MAX)
             return mrc_answer_garbled(f, i);
         total += t->dims[0];
     }
@@ -64,9 +65,12 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
     if (streams == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_streams: no memory for %u streams", total);
     for (uint32_t i = 0; i < f->request_count; i++) {
-        const struct mr_tensor *t = mrc_answer_tensor(f, i, 0, MR_U64, 2);
-        for (uint32_t s = 0; s < t->dims[0]; s++)
-            streams[filled++] = stream_of((const uint64_t *)t->data + (size_t)s * MR_STREAM_WORDS);
+        const struct mr_tensor *t = mrc_answer_body_rows(f, i, 0, MR_BODY_STREAM);
+        for (uint32_t s = 0; s < t->dims[0]; s++) {
+            uint64_t row[MR_STREAM_WORDS];
+            mr_body_read_row(MR_BODY_STREAM, t, s, row);
+            streams[filled++] = stream_of(row);
+        }
     }
     *context->count = merge(streams, total, f->request_count);
     *context->streams = streams;

@@ -18,29 +18,29 @@ struct world_context {
 
 static void read_words(const uint64_t *w, struct mr_world *out)
 {
-    *out = (struct mr_world){.is_worker = (w[MR_WORD_FLAGS] & 1u) != 0,
-                             .is_rendezvous = (w[MR_WORD_FLAGS] & 2u) != 0,
-                             .is_complete = (w[MR_WORD_FLAGS] & 4u) != 0,
-                             .rank = (uint32_t)w[MR_WORD_RANK],
-                             .world_size = (uint32_t)w[MR_WORD_WORLD_SIZE],
-                             .joined = (uint32_t)w[MR_WORD_JOINED],
-                             .threads_max = (uint32_t)w[MR_WORD_THREADS_MAX],
-                             .threads = (uint32_t)w[MR_WORD_THREADS],
-                             .functions_running = (uint32_t)w[MR_WORD_RUNNING],
-                             .functions_blocked = (uint32_t)w[MR_WORD_BLOCKED],
-                             .functions_waiting = (uint32_t)w[MR_WORD_WAITING],
-                             .calls_served = w[MR_WORD_CALLS_SERVED],
-                             .calls_failed = w[MR_WORD_CALLS_FAILED],
-                             .calls_refused = w[MR_WORD_CALLS_REFUSED],
-                             .calls_made = w[MR_WORD_CALLS_MADE],
-                             .calls_made_failed = w[MR_WORD_CALLS_MADE_FAILED],
-                             .calls_under_way = w[MR_WORD_CALLS_UNDER_WAY],
-                             .values_owned = w[MR_WORD_VALUES_OWNED],
-                             .values_held = w[MR_WORD_VALUES_HELD],
-                             .dead_after_ms = (uint32_t)w[MR_WORD_DEAD_AFTER_MS],
-                             .contexts_begun = w[MR_WORD_CONTEXTS_BEGUN],
-                             .contexts_known = w[MR_WORD_CONTEXTS_KNOWN],
-                             .context_oldest_s = w[MR_WORD_CONTEXT_OLDEST_S]};
+    *out = (struct mr_world){.is_worker = (w[MR_WORLD_FLAGS] & 1u) != 0,
+                             .is_rendezvous = (w[MR_WORLD_FLAGS] & 2u) != 0,
+                             .is_complete = (w[MR_WORLD_FLAGS] & 4u) != 0,
+                             .rank = (uint32_t)w[MR_WORLD_RANK],
+                             .world_size = (uint32_t)w[MR_WORLD_SIZE],
+                             .joined = (uint32_t)w[MR_WORLD_JOINED],
+                             .threads_max = (uint32_t)w[MR_WORLD_THREADS_MAX],
+                             .threads = (uint32_t)w[MR_WORLD_THREADS],
+                             .functions_running = (uint32_t)w[MR_WORLD_RUNNING],
+                             .functions_blocked = (uint32_t)w[MR_WORLD_BLOCKED],
+                             .functions_waiting = (uint32_t)w[MR_WORLD_WAITING],
+                             .calls_served = w[MR_WORLD_CALLS_SERVED],
+                             .calls_failed = w[MR_WORLD_CALLS_FAILED],
+                             .calls_refused = w[MR_WORLD_CALLS_REFUSED],
+                             .calls_made = w[MR_WORLD_CALLS_MADE],
+                             .calls_made_failed = w[MR_WORLD_CALLS_MADE_FAILED],
+                             .calls_under_way = w[MR_WORLD_CALLS_UNDER_WAY],
+                             .values_owned = w[MR_WORLD_VALUES_OWNED],
+                             .values_held = w[MR_WORLD_VALUES_HELD],
+                             .dead_after_ms = (uint32_t)w[MR_WORLD_DEAD_AFTER_MS],
+                             .contexts_begun = w[MR_WORLD_CONTEXTS_BEGUN],
+                             .contexts_known = w[MR_WORLD_CONTEXTS_KNOWN],
+                             .context_oldest_s = w[MR_WORLD_CONTEXT_OLDEST_S]};
 }
 
 static void visit_members(const struct world_context *context, const struct mr_tensor *members)
@@ -87,13 +87,13 @@ static bool visit_functions(const struct world_context *context, const struct mr
 static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
 {
     const struct world_context *context = f->context;
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    uint64_t words[MR_WORLD_WORDS];
     const struct mr_tensor *members = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
     const struct mr_tensor *functions = mrc_answer_tensor(f, 0, 2, MR_U8, 1);
-    if (words == NULL || words->dims[0] < MR_WORLD_WORDS || members == NULL ||
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_WORLD, words) || members == NULL ||
         members->dims[1] < sizeof(struct mr_member_wire) || functions == NULL)
         return mrc_answer_garbled(f, 0);
-    read_words(words->data, context->world);
+    read_words(words, context->world);
     visit_members(context, members);
     return visit_functions(context, functions) ? MR_OK : mrc_answer_garbled(f, 0);
 }

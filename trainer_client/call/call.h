@@ -128,6 +128,11 @@ void mrc_request_ended(struct mrc_shard_request *request, struct mr_call *call, 
 /* Returns tensor t of request i's reply if it has that dtype and rank, otherwise NULL. */
 const struct mr_tensor *mrc_answer_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
                                           enum mr_dtype dtype, uint32_t rank);
+/* Copies the words of tensor t of request i's reply (mr_body_read). False: it is not that body. */
+bool mrc_answer_body(const struct mr_future *f, uint32_t i, uint32_t t, enum mr_body body, void *words);
+/* Returns tensor t of request i's reply if it is rows of that body (mr_body_read_row), otherwise NULL. */
+const struct mr_tensor *mrc_answer_body_rows(const struct mr_future *f, uint32_t i, uint32_t t,
+                                             enum mr_body body);
 /* Returns MR_BAD_MESSAGE, reported by mrc_error(), because request i's reply is not of the operation's
  * form. */
 enum mr_status mrc_answer_garbled(const struct mr_future *f, uint32_t i);

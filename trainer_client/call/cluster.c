@@ -15,7 +15,7 @@
 
 /* What a member told. */
 struct told {
-    const uint64_t *words;
+    uint64_t words[MR_CLUSTER_WORDS];
     const struct mr_cluster_node *nodes;
     uint16_t owner[MR_PARTITION_COUNT];
     uint32_t count;
@@ -49,12 +49,10 @@ bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
 
 static bool read_tensors(const struct mr_future *f, struct told *told)
 {
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 2, MR_U64, 1),
-                           *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
-    if (words == NULL || nodes == NULL || words->dims[0] < MR_CLUSTER_WORDS ||
+    const struct mr_tensor *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
+    if (!mrc_answer_body(f, 0, 2, MR_BODY_CLUSTER, told->words) || nodes == NULL ||
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node))
         return false;
-    told->words = words->data;
     told->nodes = nodes->data;
     told->count = nodes->dims[0];
     const uint64_t self = told->words[MR_CLUSTER_SELF];

@@ -17,7 +17,6 @@
 #define ADDRESS_US          250000u
 #define ADDRESS_LEAST_US    20000u
 #define ADDRESS_DOUBLED_MAX 3u
-#define INFO_WORDS          4u /* core count, map version, base port, message bytes max */
 
 struct mrc_node *mrc_node_create(struct mr_client *client, const struct mrc_addresses *addresses)
 {
@@ -196,23 +195,24 @@ static void note_message_bytes(struct mr_client *client)
 /* Reads the reply into the node; false when it is malformed. */
 static bool read_info(struct mrc_node *node, const struct mr_future *f)
 {
-    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U32, 1);
+    uint32_t info[MR_NODE_INFO_WORDS];
     const struct mr_tensor *map = mrc_answer_tensor(f, 0, 1, MR_U16, 1);
-    if (words == NULL || map == NULL || words->dims[0] < INFO_WORDS || map->dims[0] != MR_PARTITION_COUNT)
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_NODE_INFO, info) || map == NULL ||
+        map->dims[0] != MR_PARTITION_COUNT)
         return false;
-    const uint32_t *info = words->data;
+    const uint32_t cores = info[MR_NODE_INFO_CORES];
     const uint16_t *owner = map->data;
 
-    if (info[0] == 0 || info[0] > MR_CORE_MAX)
+    if (cores == 0 || cores > MR_CORE_MAX)
         return false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (owner[p] >= info[0])
+        if (owner[p] >= cores)
             return false;
     node->unlisted |=
-        node->core_count != info[0] || memcmp(owner, node->partition_core, sizeof(node->partition_core)) != 0;
-    node->core_count = info[0];
-    node->map_version = info[1];
-    node->message_bytes_max = info[3];
+        node->core_count != cores || memcmp(owner, node->partition_core, sizeof(node->partition_core)) != 0;
+    node->core_count = cores;
+    node->map_version = info[MR_NODE_INFO_MAP_VERSION];
+    node->message_bytes_max = info[MR_NODE_INFO_MESSAGE_BYTES_MAX];
     note_message_bytes(node->client);
     memcpy(node->partition_core, owner, sizeof(node->partition_core));
     return true;

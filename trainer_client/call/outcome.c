@@ -207,12 +207,10 @@ static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct m
         sum->is_known = false;
         return MR_OK;
     }
-    const struct mr_tensor *counts = mrc_answer_tensor(f, i, before, MR_U32, 1);
+    uint32_t words[MR_PUSHED_WORDS];
 
-    if (counts == NULL || counts->dims[0] < MR_PUSHED_WORDS)
+    if (!mrc_answer_body(f, i, before, MR_BODY_PUSHED, words))
         return mrc_answer_garbled(f, i);
-    const uint32_t *words = counts->data;
-
     sum->sent += words[MR_PUSHED_SENT];
     sum->applied += words[MR_PUSHED_APPLIED];
     sum->refused += words[MR_PUSHED_REFUSED];
@@ -238,6 +236,19 @@ const struct mr_tensor *mrc_answer_tensor(const struct mr_future *f, uint32_t i,
     const struct mr_tensor *tensor = &f->requests[i].answers[t];
 
     return tensor->dtype == dtype && tensor->rank == rank ? tensor : NULL;
+}
+
+bool mrc_answer_body(const struct mr_future *f, uint32_t i, uint32_t t, enum mr_body body, void *words)
+{
+    return t < f->requests[i].answer_count && mr_body_read(body, &f->requests[i].answers[t], words);
+}
+
+const struct mr_tensor *mrc_answer_body_rows(const struct mr_future *f, uint32_t i, uint32_t t,
+                                             enum mr_body body)
+{
+    if (t >= f->requests[i].answer_count || !mr_body_is_rows(body, &f->requests[i].answers[t]))
+        return NULL;
+    return &f->requests[i].answers[t];
 }
 
 static enum mr_status link_garbled(const struct mrc_link *link, enum mr_op op)

@@ -7,8 +7,6 @@
 #include <string.h>
 #include "dataplane/wire/format/mr_feature.h"
 
-#define START_FIELDS       8u
-#define STATUS_FIELDS      12u
 #define STARTS_WAITING_MAX 64u /* START_SAMPLEs that wait for a file to be read through */
 
 struct hub_service {
@@ -42,11 +40,10 @@ static void reply_tensors(struct mr_endpoint *ep, struct mr_call_ref ref, struct
         mr_reply_busy(ep, ref);
 }
 
-/* Answers with u64[count]. */
-static void reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const uint64_t *numbers,
-                          uint32_t count)
+static void reply_body(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_body body,
+                       const uint64_t *words)
 {
-    struct mr_tensor t = mr_tensor_1d(MR_U64, count, numbers);
+    struct mr_tensor t = mr_body_tensor(body, words);
     reply_tensors(ep, ref, &t, 1);
 }
 
@@ -54,10 +51,14 @@ static void reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const 
 
 static void reply_started(struct hub *hub, struct mr_endpoint *ep, struct mr_call_ref ref)
 {
-    const uint64_t fields[START_FIELDS] = {
-        hub->info.samples, hub->info.format->slots, hub->info.format->dense, hub->parts.all[0].stream,
-        hub->batches,      hub->info.keys,          hub->info.broken_lines};
-    reply_numbers(ep, ref, fields, START_FIELDS);
+    const uint64_t words[MR_SAMPLE_INFO_WORDS] = {[MR_SAMPLE_INFO_SAMPLES] = hub->info.samples,
+                                                  [MR_SAMPLE_INFO_SLOTS] = hub->info.format->slots,
+                                                  [MR_SAMPLE_INFO_DENSE] = hub->info.format->dense,
+                                                  [MR_SAMPLE_INFO_STREAM] = hub->parts.all[0].stream,
+                                                  [MR_SAMPLE_INFO_BATCHES] = hub->batches,
+                                                  [MR_SAMPLE_INFO_KEYS] = hub->info.keys,
+                                                  [MR_SAMPLE_INFO_BROKEN_LINES] = hub->info.broken_lines};
+    reply_body(ep, ref, MR_BODY_SAMPLE_INFO, words);
 }
 
 static bool is_over(const struct hub *hub, uint64_t now_us)
@@ -201,10 +202,13 @@ static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_re
     struct hub_feed *feed = feed_of(hub, part, sequence);
     assert(feed != NULL);
     const struct hub_batch *b = &feed->batch;
-    const uint64_t head[4] = {(uint64_t)part->stream << MR_BATCH_SEQUENCE_BITS | sequence, b->samples,
-                              b->epoch, b->first_sample};
+    const uint64_t head[MR_SAMPLE_BATCH_WORDS] = {
+        [MR_SAMPLE_BATCH_ID] = (uint64_t)part->stream << MR_BATCH_SEQUENCE_BITS | sequence,
+        [MR_SAMPLE_BATCH_SAMPLES] = b->samples,
+        [MR_SAMPLE_BATCH_EPOCH] = b->epoch,
+        [MR_SAMPLE_BATCH_FIRST_SAMPLE] = b->first_sample};
     struct mr_tensor tensors[3] = {
-        mr_tensor_1d(MR_U64, 4, head),
+        mr_body_tensor(MR_BODY_SAMPLE_BATCH, head),
         mr_tensor_2d(MR_F32, b->samples, b->dense_count, b->dense),
         mr_tensor_1d(MR_F32, b->samples, b->labels),
     };
@@ -216,7 +220,7 @@ static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_re
     mr_reply_end(ep, request->ref);
     feed->used = feed->ready = false;
     hub_nudge(hub);
-    mr_trace_span(hub->trace, HUB_TRACK_SERVING, "hand out", begin_ns, head[0]);
+    mr_trace_span(hub->trace, HUB_TRACK_SERVING, "hand out", begin_ns, head[MR_SAMPLE_BATCH_ID]);
 }
 
 static void read_sample(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
@@ -263,20 +267,21 @@ static void hub_status(struct hub_service *service, struct mr_endpoint *ep, cons
     const struct hub_parts_counts p = hub_parts_count(&hub->parts);
     bool running = hub->stage == HUB_RUNNING;
     uint64_t per_epoch = running ? hub->batches / hub->request.epochs : 0;
-    const uint64_t fields[STATUS_FIELDS] = {
-        hub->samples_read,
-        p.handed_out,
-        p.applied,
-        p.handed_again,
-        p.expired,
-        hub->info.broken_lines,
-        hub_trainers_alive(&hub->trainers, hub->plan_number, request->now_us, hub->config.trainer_timeout_us),
-        p.fed,
-        waiting_batches(hub),
-        per_epoch > 0 ? hub->parts.all[0].plan.oldest / per_epoch : 0,
-        running && hub_parts_at_end(&hub->parts),
+    const uint64_t words[MR_HUB_WORDS] = {
+        [MR_HUB_SAMPLES_READ] = hub->samples_read,
+        [MR_HUB_HANDED_OUT] = p.handed_out,
+        [MR_HUB_APPLIED] = p.applied,
+        [MR_HUB_HANDED_AGAIN] = p.handed_again,
+        [MR_HUB_EXPIRED] = p.expired,
+        [MR_HUB_BROKEN_LINES] = hub->info.broken_lines,
+        [MR_HUB_TRAINERS] = hub_trainers_alive(&hub->trainers, hub->plan_number, request->now_us,
+                                               hub->config.trainer_timeout_us),
+        [MR_HUB_FED] = p.fed,
+        [MR_HUB_WAITING] = waiting_batches(hub),
+        [MR_HUB_EPOCH] = per_epoch > 0 ? hub->parts.all[0].plan.oldest / per_epoch : 0,
+        [MR_HUB_IS_AT_END] = running && hub_parts_at_end(&hub->parts),
     };
-    reply_numbers(ep, request->ref, fields, STATUS_FIELDS);
+    reply_body(ep, request->ref, MR_BODY_HUB, words);
 }
 
 static void heartbeat(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
@@ -287,14 +292,19 @@ static void heartbeat(struct hub_service *service, struct mr_endpoint *ep, const
                                                 [MR_HEARTBEAT_UPTIME_US] = request->now_us - hub->started_us,
                                                 [MR_HEARTBEAT_BATCHES] = waiting_batches(hub),
                                                 [MR_HEARTBEAT_MEMORY_BYTES] = mr_endpoint_memory_used(ep)};
-    reply_numbers(ep, request->ref, words, MR_HEARTBEAT_WORDS);
+    reply_body(ep, request->ref, MR_BODY_HEARTBEAT, words);
 }
 
 static void node_info(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
 {
     static const uint16_t owners[MR_PARTITION_COUNT]; /* all on core 0 */
-    const uint32_t fields[4] = {1, 1, atomic_load(&service->hub->port), MR_MESSAGE_BYTES_MAX};
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, fields),
+    const uint32_t words[MR_NODE_INFO_WORDS] = {
+        [MR_NODE_INFO_CORES] = 1,
+        [MR_NODE_INFO_MAP_VERSION] = 1,
+        [MR_NODE_INFO_BASE_PORT] = atomic_load(&service->hub->port),
+        [MR_NODE_INFO_MESSAGE_BYTES_MAX] = MR_MESSAGE_BYTES_MAX,
+    };
+    struct mr_tensor t[2] = {mr_body_tensor(MR_BODY_NODE_INFO, words),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
     reply_tensors(ep, request->ref, t, 2);
 }
@@ -310,8 +320,8 @@ static void echo(struct hub_service *service, struct mr_endpoint *ep, const stru
 static void tell_clock(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
 {
     (void)service;
-    const uint64_t words[2] = {mr_clock_name(), mr_clock_ns()};
-    reply_numbers(ep, request->ref, words, 2);
+    const uint64_t words[MR_CLOCK_WORDS] = {[MR_CLOCK_NAME] = mr_clock_name(), [MR_CLOCK_NS] = mr_clock_ns()};
+    reply_body(ep, request->ref, MR_BODY_CLOCK, words);
 }
 
 /* ---- dispatch ---- */

@@ -232,8 +232,8 @@ static bool read_review(struct mrc_node *node, struct mr_future *f, struct revie
                          .ids = ids->data,
                          .taken_back = history + MR_LIST_HISTORY_WORDS,
                          .count = ids->dims[0],
-                         .restores = history[MR_LIST_RESTORES],
-                         .whole = history[MR_LIST_WHOLE],
+                         .restores = history[MR_LIST_HISTORY_RESTORES],
+                         .whole = history[MR_LIST_HISTORY_WHOLE],
                          .same_lineage = node->replay->probe.lineage == node->replay->probe.lineage_now};
     return read_origin(node, f, r);
 }

@@ -66,32 +66,8 @@ struct mr_member_wire {
 };
 static_assert(sizeof(struct mr_member_wire) == 128, "member size");
 
-/* RPC_STATUS, answer: these words, a struct mr_member_wire without uuid for each rank (with only the rank if
- * it has not joined), and a line "name(arguments) -> results" for each function. */
-enum mr_world_word {
-    MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
-    MR_WORD_RANK,  /* of a worker */
-    MR_WORD_WORLD_SIZE,
-    MR_WORD_JOINED,
-    MR_WORD_THREADS_MAX,
-    MR_WORD_THREADS,
-    MR_WORD_RUNNING, /* functions */
-    MR_WORD_WAITING, /* for a thread */
-    MR_WORD_BLOCKED, /* running functions that wait for other workers */
-    MR_WORD_CALLS_SERVED,
-    MR_WORD_CALLS_FAILED,
-    MR_WORD_CALLS_REFUSED,
-    MR_WORD_CALLS_MADE,
-    MR_WORD_CALLS_MADE_FAILED,
-    MR_WORD_CALLS_UNDER_WAY,
-    MR_WORD_VALUES_OWNED,
-    MR_WORD_VALUES_HELD,
-    MR_WORD_DEAD_AFTER_MS,
-    MR_WORD_CONTEXTS_BEGUN,   /* autograd contexts that were begun here and have not ended */
-    MR_WORD_CONTEXTS_KNOWN,   /* contexts that are known here, whoever has begun them */
-    MR_WORD_CONTEXT_OLDEST_S, /* age of the oldest of those begun here */
-    MR_WORLD_WORDS = 24,      /* the rest is zero */
-};
+/* RPC_STATUS, answer: MR_BODY_WORLD, a struct mr_member_wire without uuid for each rank (with only the rank
+ * if it has not joined), and a line "name(arguments) -> results" for each function. */
 
 /* LEAVE, request: this; answer: u64[2] {epoch, 1 if all may go}, u8[world_size] enum mr_leave_state. */
 struct mr_leave_wire {

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include "dataplane/wire/format/bodies.h"
 
 #define MR_CLUSTER_NODES_MAX  256u
 #define MR_CLUSTER_NAME_BYTES 64u
@@ -12,21 +13,10 @@
 #define MR_CLUSTER_NO_NODE         0xffu   /* of few: nobody owns the partition yet */
 #define MR_CLUSTER_NO_NODE_OF_MANY 0xffffu /* the same of more nodes */
 
-/* The tensors after those of a node by itself: u64[MR_CLUSTER_WORDS], u8[n, sizeof(struct mr_cluster_node)],
+/* The tensors after those of a node by itself: MR_BODY_CLUSTER, u8[n, sizeof(struct mr_cluster_node)],
  * u8[MR_PARTITION_COUNT], with more than MR_CLUSTER_FEW_NODES nodes u16[MR_PARTITION_COUNT]: the index of the
  * node that owns each partition, or MR_CLUSTER_NO_NODE, MR_CLUSTER_NO_NODE_OF_MANY. */
 #define MR_CLUSTER_TENSORS 3u
-enum mr_cluster_word {
-    MR_CLUSTER_EPOCH, /* of the map that the other tensors show; 0: the node has none yet */
-    MR_CLUSTER_SELF,  /* index of the node that answers; as an owner that is none: the map lacks it */
-    MR_CLUSTER_NODES, /* n */
-    /* an answer to a lookup or push that comes later after its request is not believed; of the node whose
-     * lease is the shortest */
-    MR_CLUSTER_LEASE_US,
-    MR_CLUSTER_LEASE_LEFT_US, /* of the node that answers, when it did; 0: it serves nothing now */
-    MR_CLUSTER_OUTSIDE,       /* nodes that have a session with the coordinator and are not in the map */
-    MR_CLUSTER_WORDS = 8      /* the rest is 0 */
-};
 
 enum mr_cluster_node_flag { MR_CLUSTER_NODE_PRESENT = 1u << 0 /* it has a session with the coordinator */ };
 struct mr_cluster_node {

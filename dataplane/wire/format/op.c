@@ -8,9 +8,9 @@ static const struct {
     bool repeatable;
     enum mr_role role;
 } ops[MR_OP_COUNT] = {
-#define OP_ROW(name, value, text, repeatable, role) [value] = {text, repeatable, MR_ROLE_##role},
-    MR_OP_LIST(OP_ROW)
-#undef OP_ROW
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply)                                   \
+    [value] = {#name, repeatable, MR_ROLE_##role},
+#include "dataplane/wire/format/ops.def"
 };
 
 const char *mr_op_name(uint32_t op)

@@ -70,11 +70,10 @@ static void answer_info(const struct stand_in *s, struct mr_endpoint *ep, const 
         (void)snprintf(nodes[i].address, sizeof(nodes[i].address), "127.0.0.1:%u", s->ports[i]);
         nodes[i].core_count = shape->cores;
     }
-    struct mr_tensor t[2 + MR_CLUSTER_TENSORS] = {mr_tensor_1d(MR_U32, 4, words),
-                                                  mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, core),
-                                                  mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, cluster),
-                                                  mr_tensor_2d(MR_U8, shape->nodes, sizeof(nodes[0]), nodes),
-                                                  mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, owner)};
+    struct mr_tensor t[2 + MR_CLUSTER_TENSORS] = {
+        mr_tensor_1d(MR_U32, 4, words), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, core),
+        mr_body_tensor(MR_BODY_CLUSTER, cluster), mr_tensor_2d(MR_U8, shape->nodes, sizeof(nodes[0]), nodes),
+        mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, owner)};
 
     answer(ep, r, t, 2 + MR_CLUSTER_TENSORS);
 }

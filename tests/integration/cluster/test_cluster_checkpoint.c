@@ -27,9 +27,6 @@
 #define HEIRS        2u
 #define CALL_MS      60000u
 #define METRICS_PORT 7990u /* of the first node */
-#define STATE_WORD   1     /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
-#define ID_WORD      2
-#define STATUS_WORD  9
 
 static const char *millraced, *millrace;
 static struct zookeeper_server server;
@@ -153,10 +150,11 @@ static void note_number(void *context, const struct mr_message *answer)
 static void note_state(void *context, const struct mr_message *answer)
 {
     struct saved *saved = context;
-    const uint64_t *words = answer->tensors[3].data;
-    saved->state = words[STATE_WORD];
-    saved->id = words[ID_WORD];
-    saved->status = words[STATUS_WORD];
+    uint64_t row[MR_SAVE_ROW_WORDS];
+    mr_body_read_row(MR_BODY_SAVE_ROW, &answer->tensors[3], 0, row);
+    saved->state = row[MR_SAVE_ROW_STATE];
+    saved->id = row[MR_SAVE_ROW_ID];
+    saved->status = row[MR_SAVE_ROW_STATUS];
 }
 
 static struct saved begin_save(const struct cluster_node *n)

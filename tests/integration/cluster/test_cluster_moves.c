@@ -367,7 +367,7 @@ static enum mr_status ask(const struct cluster_node *asked, enum mr_move_kind ki
                                                    [MR_MOVE_REQUEST_FIRST] = MR_MOVE_ANY,
                                                    [MR_MOVE_REQUEST_COUNT] = count,
                                                    [MR_MOVE_REQUEST_MIB_S] = mib_s};
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_REQUEST_WORDS, words),
+    const struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MOVE_REQUEST, words),
                                          mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
     const struct wire_client_request request = {.op = MR_OP_MOVE, .tensors = tensors, .tensor_count = 2};
     struct wire_client *client = wire_client_create("127.0.0.1", asked->port, 0);
@@ -503,7 +503,7 @@ static uint64_t bytes_moved(const struct cluster_node *from)
     uint64_t bytes = 0;
     assert_true(m.moves > 0); /* several, if what it has is in several runs */
     for (uint64_t i = 0; i < m.moves; i++)
-        bytes += m.rows[i][MR_MOVES_BYTES];
+        bytes += m.rows[i][MR_MOVES_ROW_BYTES];
     return bytes;
 }
 

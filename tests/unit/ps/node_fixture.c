@@ -360,7 +360,7 @@ static const uint64_t *save_view(struct node_fixture *n)
 const uint64_t *node_wait_saved(struct node_fixture *n)
 {
     const uint64_t *view;
-    WAIT_UNTIL((view = save_view(n))[0] == 0);
+    WAIT_UNTIL((view = save_view(n))[MR_PROGRESS_STATE] == 0);
     return view;
 }
 
@@ -379,8 +379,8 @@ uint64_t node_save(struct node_fixture *n)
     node_check(reply, MR_OK, NULL);
     uint64_t id = *(const uint64_t *)reply->tensors[0].data;
     const uint64_t *view = node_wait_saved(n);
-    assert_int_equal(view[6], MR_OK);
-    assert_int_equal(view[5], id);
+    assert_int_equal(view[MR_PROGRESS_STATUS], MR_OK);
+    assert_int_equal(view[MR_PROGRESS_LAST_GOOD_ID], id);
     return id;
 }
 

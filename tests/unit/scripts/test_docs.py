@@ -1,10 +1,14 @@
 """What the pages say once, and what they say of the sources."""
 import functools
 import re
+import sys
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+import ops  # noqa: E402
+
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 SIZES = {
     "char": 1,
@@ -84,15 +88,6 @@ def offsets(header: str, name: str) -> dict[str, int]:
     return found
 
 
-def roles() -> dict[str, set[str]]:
-    """The operations of each role, as op.h has them."""
-    found: dict[str, set[str]] = {}
-    header = (ROOT / "dataplane/wire/format/op.h").read_text(encoding="utf-8")
-    for name, role in re.findall(r"^    X\((\w+), \d+, \"\w+\", \w+, (\w+)\)", header, re.MULTILINE):
-        found.setdefault(role, set()).add(name)
-    return found
-
-
 class Docs(unittest.TestCase):
     def test_no_paragraph_says_a_sentence_twice(self) -> None:
         found = [(page.name, s) for page in PAGES for text in paragraphs(page) for s in repeated(text)]
@@ -104,14 +99,28 @@ class Docs(unittest.TestCase):
         )
         self.assertEqual(len(repeated(f"{first} {first.replace(', CLOCK', '')}")), 1)
 
-    def test_operations_have_their_numbers_and_say_whether_they_may_be_repeated(self) -> None:
-        ops = declared("op.h", r"^    X\((\w+), (\d+), \"\w+\", (true|false),")
-        self.assertGreater(len(ops), 40)
-        wanted = sorted((int(number), name, repeats == "true") for name, number, repeats in ops)
-        rows = re.findall(
-            r"^\| (\d+) \| ([A-Z_]+) \| (R?)(?:, )?([^|]*)\|", section(protocol(), "9"), re.MULTILINE
-        )
-        self.assertEqual(sorted((int(number), name, mark == "R") for number, name, mark, _ in rows), wanted)
+    def test_tables_of_operations_are_those_of_the_list(self) -> None:
+        source = (ROOT / ops.LIST).read_text(encoding="utf-8")
+        listed, bodies = ops.read(source)
+        self.assertGreater(len(listed), 40)
+        self.assertEqual(sum(len(body.words) for body in bodies.values()), source.count("\nMR_WORD"))
+        self.assertEqual(ops.problems(listed, bodies), [])
+        self.assertEqual(ops.renewed(protocol(), source), protocol())
+
+    def test_a_change_of_the_list_is_found(self) -> None:
+        source = (ROOT / ops.LIST).read_text(encoding="utf-8")
+        for old, new in (
+            ('MR_WORD(RESTORED, STEP, "")', 'MR_WORD(RESTORED, STEP, "reached")'),
+            ("restore, 14, false, OPERATOR", "restore, 14, true, OPERATOR"),
+            ("restore, 14, false, OPERATOR", "restore, 14, false, TRAINER"),
+            ("MR_BODY_END(RESTORED, 6)", "MR_BODY_END(RESTORED, 7)"),
+        ):
+            self.assertIn(old, source)
+            self.assertNotEqual(ops.renewed(protocol(), source.replace(old, new)), protocol())
+        lost = source.replace("@RESTORED", "u64[6]")
+        self.assertEqual(ops.problems(*ops.read(lost)), [f"{ops.LIST}: no operation has the body RESTORED"])
+        unknown = source.replace("@HUB", "@NONE")
+        self.assertIn(f"{ops.LIST}: no body is called NONE", ops.problems(*ops.read(unknown)))
 
     def test_capabilities_have_their_bits(self) -> None:
         bits = declared("capability.h", r"^    X\(\w+, (\d+), \"(\w+)\"")
@@ -136,15 +145,6 @@ class Docs(unittest.TestCase):
             {name: int(at) for name, at in named if name in fields},
             {name: at for name, at in fields.items() if name != "reserved"},
         )
-
-    def test_roles_of_operations(self) -> None:
-        page = protocol()
-        match = re.search(
-            r"ops that only \*look\*: ([\w, \n]+)\. Ops that \*operate\* need operator: ([\w, \n]+)\.", page
-        )
-        assert match is not None
-        named = [set(re.findall(r"\w+", names)) for names in match.groups()]
-        self.assertEqual(named, [roles()["READ_ONLY"], roles()["OPERATOR"]])
 
 
 if __name__ == "__main__":

@@ -40,8 +40,14 @@ class Layouts(unittest.TestCase):
 
     def test_changes_of_layouts(self):
         for path, old, new in (
-            ("dataplane/wire/format/op.h", "LOOKUP_TABLES, 48", "LOOKUP_TABLES, 49"),
-            ("dataplane/wire/format/op.h", "u64[1] batch id, or u64[4] with the plan", "u64[2] batch id"),
+            ("dataplane/wire/format/ops.def", "lookup_tables, 48", "lookup_tables, 49"),
+            ("dataplane/wire/format/ops.def", "MR_BODY_END(RESTORED, 6)", "MR_BODY_END(RESTORED, 7)"),
+            (
+                "dataplane/wire/format/ops.def",
+                "u64[1] batch id, or u64[4] {batch id, plan}",
+                "u64[2] batch id",
+            ),
+            ("dataplane/wire/format/op.h", "MR_PUSH_UNSEEN = 1u << 0", "MR_PUSH_UNSEEN = 1u << 3"),
             (
                 "dataplane/wire/format/mr_feature.h",
                 "MR_OPT_ASSIGN = 9",

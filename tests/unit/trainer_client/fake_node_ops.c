@@ -29,15 +29,15 @@ void fake_heartbeat(struct fake_core *core, struct mr_endpoint *ep, const struct
                                           50,
                                           60,
                                           70};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
+    struct mr_tensor t = mr_body_tensor(MR_BODY_HEARTBEAT, words);
     fake_reply(ep, r, &t, 1);
 }
 
 /* A clock that is ahead of the client's by FAKE_CLOCK_AHEAD_NS. */
 void fake_tell_clock(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
-    const uint64_t words[2] = {FAKE_CLOCK_NAME, mr_clock_ns() + FAKE_CLOCK_AHEAD_NS};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
+    const uint64_t words[MR_CLOCK_WORDS] = {FAKE_CLOCK_NAME, mr_clock_ns() + FAKE_CLOCK_AHEAD_NS};
+    struct mr_tensor t = mr_body_tensor(MR_BODY_CLOCK, words);
     fake_reply(ep, r, &t, 1);
 }
 
@@ -51,10 +51,10 @@ void fake_stats(struct fake_core *core, struct mr_endpoint *ep, const struct mr_
 
 void fake_memory(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
-    uint64_t words[MR_MEMORY_CORE_WORDS] = {100, 90, 80, 70, 60, 50, 40, 30, 20, 10, 5, 0};
+    uint64_t words[MR_MEMORY_WORDS] = {100, 90, 80, 70, 60, 50, 40, 30, 20, 10, 5, 0};
     uint64_t tables[2][MR_MEMORY_TABLE_WORDS] = {{1, 2, 3, 4, 5, 6, 7, 8}, {9, 10 + core->index}};
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
-                             mr_tensor_2d(MR_U64, 2, MR_MEMORY_TABLE_WORDS, tables)};
+    struct mr_tensor t[2] = {mr_body_tensor(MR_BODY_MEMORY, words),
+                             mr_body_rows(MR_BODY_MEMORY_TABLE, 2, tables)};
     fake_reply(ep, r, t, 2);
 }
 
@@ -78,7 +78,7 @@ void fake_capture(struct fake_core *core, struct mr_endpoint *ep, const struct m
         return;
     }
     const uint64_t from = ask[MR_CAPTURE_ASK_POSITION], left = bytes - from;
-    struct mr_tensor out[2] = {mr_tensor_1d(MR_U64, MR_CAPTURE_WORDS, words),
+    struct mr_tensor out[2] = {mr_body_tensor(MR_BODY_CAPTURE, words),
                                mr_tensor_1d(MR_U8, (uint32_t)(left < 100 ? left : 100), stream + from)};
     words[MR_CAPTURE_LEFT] = left - out[1].bytes;
     if (ask[MR_CAPTURE_ASK_KIND] == MR_CAPTURE_START) {
@@ -104,8 +104,8 @@ void fake_recent_calls(struct fake_core *core, struct mr_endpoint *ep, const str
         {42, 4000000, 900000, 0, 0, 0, MR_OP_COUNT, MR_OK, 0, 0, 64, 80, 0, 0, 41000}};
     const uint8_t ipv4[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)core->index};
     memcpy(&calls[0][MR_RECENT_CALL_IP], ipv4, sizeof(ipv4));
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, MR_RECENT_WORDS, words),
-                             mr_tensor_2d(MR_U64, 2, MR_RECENT_CALL_WORDS, calls)};
+    struct mr_tensor t[2] = {mr_body_tensor(MR_BODY_RECENT, words),
+                             mr_body_rows(MR_BODY_RECENT_CALL, 2, calls)};
     fake_reply(ep, r, t, 2);
 }
 
@@ -113,11 +113,13 @@ void fake_checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struc
 {
     static const char error[] = "disk full";
     struct fake_node *node = core->node;
-    uint64_t words[8] = {MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
-    uint64_t details[10] = {0}, saves[15];
+    uint64_t words[MR_PROGRESS_WORDS] = {
+        MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
+    uint64_t details[MR_DETAIL_WORDS] = {0};
     struct mr_tensor id = mr_tensor_1d(MR_U64, 1, &node->checkpoint_id);
-    struct mr_tensor t[5] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof(error) - 1, error),
-                             mr_tensor_1d(MR_U64, 10, details), mr_tensor_2d(MR_U64, 0, 15, saves),
+    struct mr_tensor t[5] = {mr_body_tensor(MR_BODY_PROGRESS, words),
+                             mr_tensor_1d(MR_U8, sizeof(error) - 1, error),
+                             mr_body_tensor(MR_BODY_DETAIL, details), mr_body_rows(MR_BODY_SAVE_ROW, 0, NULL),
                              mr_tensor_1d(MR_U8, 0, error)};
     if (r->message->preamble.op == MR_OP_CHECKPOINT_STATUS) {
         fake_reply(ep, r, t, 5);
@@ -153,8 +155,9 @@ void fake_checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struc
         atomic_store(&node->applied_at_save, atomic_load(&node->applied));
         fake_reply(ep, r, &id, 1);
     } else {
-        uint64_t restored[5] = {node->checkpoint_id, 40, 1, 2, 1};
-        struct mr_tensor answer = mr_tensor_1d(MR_U64, 5, restored);
+        uint64_t restored[MR_RESTORED_WORDS] = {node->checkpoint_id, 40, 1, 2, 1};
+        struct mr_tensor answer =
+            mr_tensor_1d(MR_U64, MR_RESTORED_PARAMETERS, restored); /* as before these */
         fake_reply(ep, r, &answer, 1);
     }
 }
@@ -165,25 +168,25 @@ void fake_sample(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     const struct mr_message *m = r->message;
     if (m->preamble.op == MR_OP_START_SAMPLE) {
         const uint64_t *plan = m->tensors[2].data;
-        uint64_t words[8] = {plan[0], plan[1], plan[2], plan[3],
-                             plan[4], plan[5], plan[6], m->tensors[3].bytes};
-        struct mr_tensor t = mr_tensor_1d(MR_U64, 8, words);
+        uint64_t words[MR_SAMPLE_INFO_WORDS] = {plan[0], plan[1], plan[2], plan[3],
+                                                plan[4], plan[5], plan[6], m->tensors[3].bytes};
+        struct mr_tensor t = mr_body_tensor(MR_BODY_SAMPLE_INFO, words);
         fake_reply(ep, r, &t, 1);
     } else if (m->tensors[0].dims[0] > 0) {
         mr_reply_status(ep, r->ref, MR_END_OF_DATA);
     } else {
-        uint64_t words[4] = {7, 2, 1, 0};
+        uint64_t words[MR_SAMPLE_BATCH_WORDS] = {7, 2, 1, 0};
         float dense[6] = {0, 1, 2, 3, 4, 5}, labels[2] = {0, 1};
-        struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, 4, words), mr_tensor_2d(MR_F32, 2, 3, dense),
-                                 mr_tensor_1d(MR_F32, 2, labels)};
+        struct mr_tensor t[3] = {mr_body_tensor(MR_BODY_SAMPLE_BATCH, words),
+                                 mr_tensor_2d(MR_F32, 2, 3, dense), mr_tensor_1d(MR_F32, 2, labels)};
         fake_reply(ep, r, t, 3);
     }
 }
 
 void fake_hub_status(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
-    uint64_t words[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 12, words);
+    uint64_t words[MR_HUB_WORDS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0};
+    struct mr_tensor t = mr_body_tensor(MR_BODY_HUB, words);
     fake_reply(ep, r, &t, 1);
 }
 

@@ -176,10 +176,10 @@ static float *rows_in(const struct mr_tensor *t)
 static void node_info(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const uint32_t told = core->node->message_bytes_max;
-    uint32_t words[4] = {core->node->core_count, 1, core->node->base_port,
-                         told == 0 ? MR_MESSAGE_BYTES_MAX : told};
+    uint32_t words[MR_NODE_INFO_WORDS] = {core->node->core_count, 1, core->node->base_port,
+                                          told == 0 ? MR_MESSAGE_BYTES_MAX : told};
     uint16_t owners[MR_PARTITION_COUNT] = {0};
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, words),
+    struct mr_tensor t[2] = {mr_body_tensor(MR_BODY_NODE_INFO, words),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         owners[p] = fake_owner(core->node, p);
@@ -187,7 +187,7 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
         struct fake_cluster_map map;
         fake_cluster_tell(core->node->cluster, core->node->place, &map);
         struct mr_tensor more[2 + MR_CLUSTER_TENSORS] = {
-            t[0], t[1], mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, map.words),
+            t[0], t[1], mr_body_tensor(MR_BODY_CLUSTER, map.words),
             mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
             core->node->cluster->others + core->node->cluster->count > MR_CLUSTER_FEW_NODES
                 ? mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, map.owner)
@@ -266,11 +266,10 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
     uint32_t taken_back[MR_LIST_HISTORY_WORDS + FAKE_FEATURES_MAX] = {node->restores, node->whole};
-    struct mr_tensor t[5] = {
-        mr_tensor_2d(MR_U8, count, sizeof(features[0]), features), mr_tensor_1d(MR_U32, count, ids),
-        mr_tensor_2d(MR_U64, count, MR_LIST_WORDS, sizes),
-        mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back),
-        mr_tensor_2d(MR_U64, node->origin.start_count, MR_LIST_START_WORDS, node->origin.starts)};
+    struct mr_tensor t[5] = {mr_tensor_2d(MR_U8, count, sizeof(features[0]), features),
+                             mr_tensor_1d(MR_U32, count, ids), mr_body_rows(MR_BODY_LIST, count, sizes),
+                             mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back),
+                             mr_body_rows(MR_BODY_LIST_START, node->origin.start_count, node->origin.starts)};
 
     for (uint32_t i = 0; i < count; i++) {
         features[i] = node->features[i].feature;
@@ -669,7 +668,7 @@ static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct
 
         memcpy(words[count], entry, sizeof(entry));
     }
-    struct mr_tensor t = mr_tensor_2d(MR_U64, count, MR_STREAM_WORDS, words);
+    struct mr_tensor t = mr_body_rows(MR_BODY_STREAM, count, words);
 
     fake_reply(ep, r, &t, 1);
 }
@@ -790,8 +789,8 @@ static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const st
 {
     const struct mr_tensor *asked = &r->message->tensors[0];
     uint32_t number = (uint32_t) * (const uint64_t *)asked->data;
-    uint64_t head[2] = {core->applied_watermark, core->node->incarnation};
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 2, head),
+    uint64_t head[MR_BATCH_STATE_WORDS] = {core->applied_watermark, core->node->incarnation};
+    struct mr_tensor t[2] = {mr_body_tensor(MR_BODY_BATCH_STATE, head),
                              mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, stream_of(core, number)->applied)};
     if (!claim(core, ep, r, number, asked))
         return;
@@ -839,11 +838,11 @@ static void hostile_cluster(struct mr_endpoint *ep, const struct mr_request *r)
     static struct mr_cluster_node node = {.name = FAKE_HOSTILE, .address = FAKE_HOSTILE, .core_count = 1};
     static uint16_t cores[MR_PARTITION_COUNT];
     static uint8_t owner[MR_PARTITION_COUNT];
-    uint32_t head[4] = {1, 1, 0, MR_MESSAGE_BYTES_MAX};
+    uint32_t head[MR_NODE_INFO_WORDS] = {1, 1, 0, MR_MESSAGE_BYTES_MAX};
     uint64_t words[MR_CLUSTER_WORDS] = {[MR_CLUSTER_EPOCH] = 1, [MR_CLUSTER_NODES] = 1};
     struct mr_tensor t[2 + MR_CLUSTER_TENSORS] = {
-        mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cores),
-        mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, words), mr_tensor_2d(MR_U8, 1, sizeof(node), &node),
+        mr_body_tensor(MR_BODY_NODE_INFO, head), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cores),
+        mr_body_tensor(MR_BODY_CLUSTER, words), mr_tensor_2d(MR_U8, 1, sizeof(node), &node),
         mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, owner)};
     memcpy(node.version, FAKE_HOSTILE, sizeof(FAKE_HOSTILE));
     fake_reply(ep, r, t, 2 + MR_CLUSTER_TENSORS);
@@ -855,9 +854,9 @@ static void hostile_list(struct mr_endpoint *ep, const struct mr_request *r)
     uint32_t id = 1, history[MR_LIST_HISTORY_WORDS + 1] = {0};
     struct mr_feature feature = mr_feature_table(FAKE_HOSTILE, 2);
     struct mr_tensor t[5] = {mr_tensor_2d(MR_U8, 1, sizeof(feature), &feature), mr_tensor_1d(MR_U32, 1, &id),
-                             mr_tensor_2d(MR_U64, 1, MR_LIST_WORDS, sizes),
+                             mr_body_rows(MR_BODY_LIST, 1, sizes),
                              mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + 1, history),
-                             mr_tensor_2d(MR_U64, 0, MR_LIST_START_WORDS, NULL)};
+                             mr_body_rows(MR_BODY_LIST_START, 0, NULL)};
     fake_reply(ep, r, t, 5);
 }
 
@@ -865,9 +864,9 @@ static void hostile_moves(struct mr_endpoint *ep, const struct mr_request *r)
 {
     static char names[2][MR_CLUSTER_NAME_BYTES] = {FAKE_HOSTILE, FAKE_HOSTILE};
     uint64_t words[MR_MOVES_WORDS] = {0};
-    uint64_t move[MR_MOVES_ROW_WORDS] = {[MR_MOVES_ID] = 1, [MR_MOVES_TO] = 1, [MR_MOVES_COUNT] = 1};
-    struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, MR_MOVES_WORDS, words),
-                             mr_tensor_2d(MR_U64, 1, MR_MOVES_ROW_WORDS, move),
+    uint64_t move[MR_MOVES_ROW_WORDS] = {
+        [MR_MOVES_ROW_ID] = 1, [MR_MOVES_ROW_TO] = 1, [MR_MOVES_ROW_COUNT] = 1};
+    struct mr_tensor t[3] = {mr_body_tensor(MR_BODY_MOVES, words), mr_body_rows(MR_BODY_MOVES_ROW, 1, move),
                              mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
     fake_reply(ep, r, t, 3);
 }
@@ -877,7 +876,7 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
     static const char text[] = FAKE_HOSTILE, line[] = FAKE_HOSTILE " = " FAKE_HOSTILE "\n";
     static struct mr_member_wire member = {.name = FAKE_HOSTILE};
     static struct mr_mark mark = {.event = FAKE_HOSTILE, .client = FAKE_HOSTILE, .text = FAKE_HOSTILE};
-    uint64_t words[24] = {0}, save[12] = {1}, failed[MR_HEARTBEAT_WORDS] = {MR_NODE_FAILED};
+    uint64_t words[MR_WORLD_WORDS] = {0}, save[12] = {1}, failed[MR_HEARTBEAT_WORDS] = {MR_NODE_FAILED};
     struct mr_tensor texts = mr_tensor_1d(MR_U8, sizeof(text) - 1, text);
     struct mr_tensor lines = mr_tensor_1d(MR_U8, sizeof(line) - 1, line);
     switch (r->message->preamble.op) {
@@ -886,21 +885,21 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
         break;
     case MR_OP_RPC_STATUS:
         fake_reply(ep, r,
-                   (struct mr_tensor[3]){mr_tensor_1d(MR_U64, MR_WORLD_WORDS, words),
+                   (struct mr_tensor[3]){mr_body_tensor(MR_BODY_WORLD, words),
                                          mr_tensor_2d(MR_U8, 1, sizeof(member), &member), lines},
                    3);
         break;
     case MR_OP_MARK:
         fake_reply(ep, r,
-                   (struct mr_tensor[2]){mr_tensor_1d(MR_U64, 2, words),
+                   (struct mr_tensor[2]){mr_body_tensor(MR_BODY_MARKS, words),
                                          mr_tensor_2d(MR_U8, 1, sizeof(mark), &mark)},
                    2);
         break;
     case MR_OP_HEARTBEAT:
-        fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, failed), texts}, 2);
+        fake_reply(ep, r, (struct mr_tensor[2]){mr_body_tensor(MR_BODY_HEARTBEAT, failed), texts}, 2);
         break;
     case MR_OP_CAPTURE:
-        fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_CAPTURE_WORDS, words), texts}, 2);
+        fake_reply(ep, r, (struct mr_tensor[2]){mr_body_tensor(MR_BODY_CAPTURE, words), texts}, 2);
         break;
     case MR_OP_MEMORY: /* of a form that no version has */
         fake_reply(ep, r, &texts, 1);
@@ -910,9 +909,9 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
         break;
     case MR_OP_CHECKPOINT_STATUS:
         fake_reply(ep, r,
-                   (struct mr_tensor[5]){mr_tensor_1d(MR_U64, 8, words), texts,
-                                         mr_tensor_1d(MR_U64, 10, words), mr_tensor_2d(MR_U64, 1, 12, save),
-                                         texts},
+                   (struct mr_tensor[5]){mr_body_tensor(MR_BODY_PROGRESS, words), texts,
+                                         mr_body_tensor(MR_BODY_DETAIL, words),
+                                         mr_tensor_2d(MR_U64, 1, 12, save), texts},
                    5);
         break;
     case MR_OP_NODE_INFO:

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
-
-enum field { BATCH_SAMPLES, EPOCHS, SHUFFLE_SEED, HELD_OUT_PPM, PART, STRICT, RUN, RESERVED, FIELDS };
+#include "dataplane/wire/format/bodies.h"
 
 static bool copy_text(const struct mr_tensor *t, char *out, size_t out_bytes)
 {
@@ -16,15 +15,15 @@ static bool copy_text(const struct mr_tensor *t, char *out, size_t out_bytes)
     return true;
 }
 
-static const char *check_fields(const uint64_t f[FIELDS])
+static const char *check_fields(const uint64_t f[MR_SAMPLE_PLAN_WORDS])
 {
-    if (f[BATCH_SAMPLES] < 1 || f[BATCH_SAMPLES] > HUB_BATCH_SAMPLES_MAX)
+    if (f[MR_SAMPLE_PLAN_BATCH_SAMPLES] < 1 || f[MR_SAMPLE_PLAN_BATCH_SAMPLES] > HUB_BATCH_SAMPLES_MAX)
         return "batch_samples is not in 1..65536";
-    if (f[EPOCHS] < 1 || f[EPOCHS] > HUB_EPOCHS_MAX)
+    if (f[MR_SAMPLE_PLAN_EPOCHS] < 1 || f[MR_SAMPLE_PLAN_EPOCHS] > HUB_EPOCHS_MAX)
         return "epochs is not in 1..1000000";
-    if (f[HELD_OUT_PPM] > HUB_HELD_OUT_PPM_MAX)
+    if (f[MR_SAMPLE_PLAN_HELD_OUT_PPM] > HUB_HELD_OUT_PPM_MAX)
         return "held_out_share is not in 0..0.9";
-    if (f[PART] > 1)
+    if (f[MR_SAMPLE_PLAN_PART] > 1)
         return "part is neither MR_PART_TRAIN nor MR_PART_HELD_OUT";
     return NULL;
 }
@@ -32,8 +31,8 @@ static const char *check_fields(const uint64_t f[FIELDS])
 enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why)
 {
     const struct mr_tensor *t = message->tensors;
-    if (message->preamble.tensor_count != 4 || t[2].dtype != MR_U64 || t[2].rank != 1 ||
-        t[2].dims[0] != FIELDS) {
+    uint64_t f[MR_SAMPLE_PLAN_WORDS];
+    if (message->preamble.tensor_count != 4 || !mr_body_read(MR_BODY_SAMPLE_PLAN, &t[2], f)) {
         *why = "START_SAMPLE takes u8 path, u8 format, u64[8], u8 table name";
         return MR_BAD_MESSAGE;
     }
@@ -50,18 +49,16 @@ enum mr_status hub_request_parse(const struct mr_message *message, struct hub_re
         *why = "the table's name is empty or longer than 63 bytes";
         return MR_INVALID_ARGUMENT;
     }
-    uint64_t f[FIELDS];
-    memcpy(f, t[2].data, sizeof(f));
     *why = check_fields(f);
     if (*why != NULL)
         return MR_INVALID_ARGUMENT;
-    r.batch_samples = (uint32_t)f[BATCH_SAMPLES];
-    r.epochs = (uint32_t)f[EPOCHS];
-    r.shuffle_seed = f[SHUFFLE_SEED];
-    r.held_out_ppm = (uint32_t)f[HELD_OUT_PPM];
-    r.held_out = f[PART] == 1;
-    r.strict = f[STRICT] != 0;
-    r.run = f[RUN];
+    r.batch_samples = (uint32_t)f[MR_SAMPLE_PLAN_BATCH_SAMPLES];
+    r.epochs = (uint32_t)f[MR_SAMPLE_PLAN_EPOCHS];
+    r.shuffle_seed = f[MR_SAMPLE_PLAN_SHUFFLE_SEED];
+    r.held_out_ppm = (uint32_t)f[MR_SAMPLE_PLAN_HELD_OUT_PPM];
+    r.held_out = f[MR_SAMPLE_PLAN_PART] == 1;
+    r.strict = f[MR_SAMPLE_PLAN_STRICT] != 0;
+    r.run = f[MR_SAMPLE_PLAN_RUN];
     *out = r;
     return MR_OK;
 }

@@ -21,27 +21,30 @@ struct saved {
 
 static const struct node_reply *ask(struct node_fixture *n, const char *directory, uint64_t kind)
 {
-    uint64_t words[4] = {kind, 0, 0, 0};
+    uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = kind};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
-                                   mr_tensor_1d(MR_U64, 4, words)};
+                                   mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
-static const uint64_t *save_entry(struct node_fixture *n, const struct mr_tensor *number)
+static void read_row(struct node_fixture *n, const struct mr_tensor *number, uint64_t row[MR_SAVE_ROW_WORDS])
 {
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, number, 1);
     node_check(reply, MR_OK, NULL);
-    return reply->tensors[3].data;
+    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, row);
 }
 
 static struct saved wait_saved(struct node_fixture *n, uint64_t number)
 {
-    struct saved saved;
+    uint64_t row[MR_SAVE_ROW_WORDS];
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
-    const uint64_t *entry;
-    WAIT_UNTIL(entry = save_entry(n, &t), memcpy(&saved, entry, sizeof(saved)), saved.state == 0);
-    assert_int_equal(entry[9], MR_OK);
-    return saved;
+    WAIT_UNTIL(read_row(n, &t, row), row[MR_SAVE_ROW_STATE] == 0);
+    assert_int_equal(row[MR_SAVE_ROW_STATUS], MR_OK);
+    return (struct saved){.number = row[MR_SAVE_ROW_NUMBER],
+                          .state = row[MR_SAVE_ROW_STATE],
+                          .id = row[MR_SAVE_ROW_ID],
+                          .kind = row[MR_SAVE_ROW_KIND],
+                          .parent = row[MR_SAVE_ROW_PARENT_ID]};
 }
 
 static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
@@ -351,8 +354,9 @@ struct names {
 static const struct node_reply *ask_partial(struct node_fixture *n, const struct names *names, uint64_t kind,
                                             uint64_t queue)
 {
-    uint64_t words[4] = {kind, 0, 0, queue};
-    const struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+    uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = kind, [MR_SAVE_ASK_QUEUE] = queue};
+    const struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U8, 0, NULL),
+                                         mr_body_tensor(MR_BODY_SAVE_ASK, words),
                                          mr_tensor_2d(MR_U8, names->count, MR_NAME_BYTES, names->all)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 3);
 }

@@ -330,7 +330,8 @@ static void test_a_restore(void **state)
     node_check(create(n, &kept), MR_OK, NULL);
     const struct mr_tensor whole = mr_tensor_1d(MR_U8, 0, NULL);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &whole, 1), MR_OK, NULL);
-    const struct ps_restore_request request = {.directory = "", .id = node_wait_saved(n)[5]};
+    const struct ps_restore_request request = {.directory = "",
+                                               .id = node_wait_saved(n)[MR_PROGRESS_LAST_GOOD_ID]};
     struct ps_restored restored;
     char text[PS_CONTROL_TEXT_BYTES];
     const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);

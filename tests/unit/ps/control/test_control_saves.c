@@ -11,27 +11,10 @@
 #include "node_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/step_clock.h"
+#include "ps/save/save_policy.h"
 #include "tests/wait.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
-enum {
-    NUMBER,
-    STATE,
-    ID,
-    KIND,
-    PARENT,
-    STEP,
-    AT_STEP,
-    BYTES,
-    DURATION,
-    STATUS,
-    ERRNO,
-    AUTOMATIC,
-    HERE_MS,
-    THERE_MS,
-    COPIED,
-    WORDS
-};
 
 struct asked {
     uint64_t id, number;
@@ -39,16 +22,17 @@ struct asked {
 
 static const struct node_reply *ask(struct node_fixture *n, uint64_t step, uint64_t trainers, uint64_t queue)
 {
-    uint64_t words[4] = {0, step, trainers, queue};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    uint64_t words[MR_SAVE_ASK_WORDS] = {
+        [MR_SAVE_ASK_STEP] = step, [MR_SAVE_ASK_TRAINERS] = trainers, [MR_SAVE_ASK_QUEUE] = queue};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
 static const struct node_reply *save_to(struct node_fixture *n, const char *directory)
 {
-    uint64_t words[4] = {0};
+    uint64_t words[MR_SAVE_ASK_WORDS] = {0};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
-                                   mr_tensor_1d(MR_U64, 4, words)};
+                                   mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
@@ -61,20 +45,19 @@ static struct asked save(struct node_fixture *n, uint64_t step, uint64_t trainer
 }
 
 /* What the list says of one save. */
-static void look(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
+static void look(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensors[3].dims[0], 1);
-    assert_int_equal(reply->tensors[3].dims[1], WORDS);
-    memcpy(out, reply->tensors[3].data, WORDS * sizeof(*out));
-    assert_int_equal(out[NUMBER], number);
+    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, out);
+    assert_int_equal(out[MR_SAVE_ROW_NUMBER], number);
 }
 
-static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
+static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
-    WAIT_UNTIL(look(n, number, out), out[STATE] == ENDED);
+    WAIT_UNTIL(look(n, number, out), out[MR_SAVE_ROW_STATE] == ENDED);
 }
 
 static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t key,
@@ -124,29 +107,29 @@ static void a_cut_at_a_step_has_all_of_it_and_nothing_behind(void **state)
 {
     struct node_fixture *n = *state;
     struct node_call behind = {0};
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
     push(n, table, 1, 1);
     struct asked asked = save(n, 3, 1, 0);
     assert_int_equal(asked.id, 0);
     look(n, asked.number, entry);
-    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
-    assert_int_equal(entry[STEP], 3);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
+    assert_int_equal(entry[MR_SAVE_ROW_STEP], 3);
     push(n, table, 1, 2);
     push(n, table, 1, 3);
     look(n, asked.number, entry);
-    assert_int_equal(entry[STATE], WAITS_FOR_STEP); /* it may push again at step 3 */
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP); /* it may push again at step 3 */
     push(n, table, 2, 3);
     post_push(n, &behind, table, 1, 4);
     node_check(node_wait(n, &behind), MR_OK, NULL); /* held, and let go */
     node_call_end(&behind);
     wait_for_end(n, asked.number, entry);
-    assert_int_equal(entry[STATUS], MR_OK);
-    assert_int_equal(entry[AT_STEP], 1);
-    assert_int_equal(entry[STEP], 3);
-    assert_int_equal(entry[KIND], 1);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
+    assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 1);
+    assert_int_equal(entry[MR_SAVE_ROW_STEP], 3);
+    assert_int_equal(entry[MR_SAVE_ROW_KIND], 1);
     assert_float_equal(node_value(n, table, 1), -4, 0);
-    assert_float_equal(restored_value(n, entry[ID], table, 1), -3, 0);
+    assert_float_equal(restored_value(n, entry[MR_SAVE_ROW_ID], table, 1), -3, 0);
     assert_float_equal(node_value(n, table, 2), -1, 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.restored_step"), 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.restored_at_step"), 1);
@@ -158,7 +141,7 @@ static void who_is_held_and_who_is_not(void **state)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
-    uint64_t entry[WORDS], key = 77, no_key = 78;
+    uint64_t entry[MR_SAVE_ROW_WORDS], key = 77, no_key = 78;
     uint32_t table = make_table(n);
     push(n, table, 1, 3);
     struct asked asked = save(n, 3, 2, 0); /* the second trainer never comes */
@@ -176,20 +159,20 @@ static void who_is_held_and_who_is_not(void **state)
                               MR_FEED_READ_ONLY, &t, 1),
                MR_OK, NULL);
     look(n, asked.number, entry);
-    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_false(held.is_answered);
     assert_int_equal(node_counter(n, 0, "checkpoint.trainers_awaited"), 2);
     /* A save at once does not disturb it. */
     wait_for_end(n, save(n, 0, 0, 0).number, entry);
-    assert_int_equal(entry[STATUS], MR_OK);
-    assert_int_equal(entry[AT_STEP], 0);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
+    assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 0);
     look(n, asked.number, entry);
-    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     node_check(node_restore(n, 0), MR_OK, NULL); /* this ends it */
     node_check(node_wait(n, &held), MR_OK, NULL);
     node_call_end(&held);
     wait_for_end(n, asked.number, entry);
-    assert_int_equal(entry[STATUS], MR_CANCELLED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_CANCELLED);
 }
 
 static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t trainers)
@@ -202,18 +185,18 @@ static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t tr
 
 static const struct node_reply *cancel(struct node_fixture *n, uint64_t number)
 {
-    uint64_t words[5] = {0, 0, 0, 0, number};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
+    uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_CANCEL] = number};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
 static void check_cancelled(struct node_fixture *n, uint64_t number)
 {
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     node_check(cancel(n, number), MR_OK, NULL);
     look(n, number, entry);
-    assert_int_equal(entry[STATE], ENDED);
-    assert_int_equal(entry[STATUS], MR_CANCELLED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], ENDED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_CANCELLED);
     node_check(cancel(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
 }
 
@@ -222,7 +205,7 @@ static void one_that_waits_can_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
     push(n, table, 1, 3);
     uint64_t first = save(n, 3, 2, 0).number, second = save(n, 9, 2, 1).number,
@@ -236,8 +219,8 @@ static void one_that_waits_can_be_cancelled(void **state)
     check_cancelled(n, first);
     node_check(node_wait(n, &held), MR_OK, NULL);
     node_call_end(&held);
-    WAIT_UNTIL(look(n, second, entry), entry[STATE] != QUEUED);
-    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    WAIT_UNTIL(look(n, second, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
     check_cancelled(n, second);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 0);
@@ -276,7 +259,7 @@ static void an_automatic_cut_is_not_cancelled_with_it(void **state)
 static void one_being_written_can_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     node_stop(n);
     n->config.checkpoint_rate_mib_s = 1;
     n->config.checkpoint_deltas = 3;
@@ -288,9 +271,9 @@ static void one_being_written_can_be_cancelled(void **state)
     assert_true(node_counter(n, 0, "checkpoint.running_bytes_total") >= UINT64_C(64) << 20);
     do { /* the list tells how far it is */
         look(n, asked.number, entry);
-        assert_int_equal(entry[STATE], WRITING);
-    } while (entry[BYTES] == 0);
-    assert_int_not_equal(entry[DURATION], 0);
+        assert_int_equal(entry[MR_SAVE_ROW_STATE], WRITING);
+    } while (entry[MR_SAVE_ROW_BYTES] == 0);
+    assert_int_not_equal(entry[MR_SAVE_ROW_DURATION_US], 0);
     node_check(ask(n, 0, 0, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
     node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
     check_cancelled(n, asked.number);
@@ -299,9 +282,9 @@ static void one_being_written_can_be_cancelled(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_cancelled"), 1);
     node_check(node_restore(n, 0), MR_CHECKPOINT_NOT_FOUND, NULL);
     look(n, asked.number, entry);
-    assert_int_equal(entry[ID], 1);
-    uint64_t words[4] = {2, 0, 0, 0};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    assert_int_equal(entry[MR_SAVE_ROW_ID], 1);
+    uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = PS_ASKED_DELTA};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT,
                "the last save was cancelled");
 }
@@ -330,12 +313,13 @@ static void one_that_came_to_nothing_is_made_up_for(void **state)
 static void one_that_has_ended_cannot_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t entry[WORDS], words[5] = {1, 0, 0, 0, 1};
+    uint64_t entry[MR_SAVE_ROW_WORDS],
+        words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = PS_ASKED_FULL, [MR_SAVE_ASK_CANCEL] = 1};
     make_table(n);
     struct asked asked = save(n, 0, 0, 0);
     wait_for_end(n, asked.number, entry);
     node_check(cancel(n, asked.number), MR_INVALID_ARGUMENT, "has ended already: it is checkpoint 1");
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "with nothing else");
     node_check(cancel(n, 0), MR_OK, NULL); /* no number: a save */
 }
@@ -349,7 +333,7 @@ static void one_that_failed_before_its_cut_is_told(void **state)
     node_check(save_to(n, nowhere), MR_IO_ERROR, "name a directory");
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
-    assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[6], MR_OK);
+    assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[MR_PROGRESS_STATUS], MR_OK);
     assert_non_null(memmem(reply->tensors[1].data, reply->tensors[1].bytes, nowhere, strlen(nowhere)));
 }
 
@@ -369,11 +353,11 @@ static void check_not_allowed(struct node_fixture *n, const char *path)
 
 static void save_and_restore(struct node_fixture *n, const char *directory)
 {
-    uint64_t saved[WORDS];
+    uint64_t saved[MR_SAVE_ROW_WORDS];
     const struct node_reply *reply = save_to(n, directory);
     node_check(reply, MR_OK, NULL);
     wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
-    assert_int_equal(saved[STATUS], MR_OK);
+    assert_int_equal(saved[MR_SAVE_ROW_STATUS], MR_OK);
     node_check(restore_from(n, directory), MR_OK, NULL);
 }
 
@@ -445,13 +429,13 @@ static void of_urls_only_the_store_may_be_named(void **state)
         node_check(save_to(n, others[i]), MR_INVALID_ARGUMENT, "is not checkpoint.directory");
         node_check(restore_from(n, others[i]), MR_INVALID_ARGUMENT, "is not checkpoint.directory");
     }
-    uint64_t saved[WORDS];
+    uint64_t saved[MR_SAVE_ROW_WORDS];
     for (uint64_t id = 1; id <= 3; id++) {
         const char *same[] = {"s3://models/ads", "s3://models/ads/", config->checkpoint_remote};
         const struct node_reply *reply = save_to(n, same[id - 1]);
         node_check(reply, MR_OK, NULL);
         wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
-        assert_int_equal(saved[ID], id);
+        assert_int_equal(saved[MR_SAVE_ROW_ID], id);
     }
     node_check(restore_from(n, ""), MR_OK, NULL);
     config->checkpoint_remote[0] = '\0';
@@ -461,7 +445,7 @@ static void of_urls_only_the_store_may_be_named(void **state)
 static void a_directory_that_another_process_writes_to_is_refused(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t saved[WORDS];
+    uint64_t saved[MR_SAVE_ROW_WORDS];
     char other[96], text[256], error[DP_ERROR_BYTES];
     struct ps_server *server;
     int lock;
@@ -474,7 +458,7 @@ static void a_directory_that_another_process_writes_to_is_refused(void **state)
     const struct node_reply *reply = save_to(n, other);
     node_check(reply, MR_OK, NULL);
     wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
-    assert_int_equal(saved[STATUS], MR_OK);
+    assert_int_equal(saved[MR_SAVE_ROW_STATUS], MR_OK);
     assert_int_equal(ps_checkpoint_lock(other, "millraced b", &lock, text), MR_OK); /* it was given back */
     ps_checkpoint_unlock(lock);
     node_stop(n);
@@ -488,7 +472,7 @@ static void a_directory_that_another_process_writes_to_is_refused(void **state)
 static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t entry[WORDS], number;
+    uint64_t entry[MR_SAVE_ROW_WORDS], number;
     node_stop(n);
     n->config.checkpoint_step_wait_ms = 50;
     node_start(n, n->core_count);
@@ -497,8 +481,8 @@ static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
     number = save(n, 5, 2, 0).number;
     push(n, table, 1, 6); /* held until then */
     look(n, number, entry);
-    assert_int_equal(entry[STATE], ENDED);
-    assert_int_equal(entry[STATUS], MR_DEADLINE_EXCEEDED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], ENDED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_DEADLINE_EXCEEDED);
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
     const char says[] = "step 5: 1 of 2 trainers came";
@@ -509,12 +493,16 @@ static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
 static void what_is_asked_is_checked(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t words[4] = {3, 0, 0, 0};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    uint64_t words[MR_SAVE_ASK_WORDS + 1] = {[MR_SAVE_ASK_KIND] = 3};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     node_check(ask(n, 9, 0, 0), MR_INVALID_ARGUMENT, "how many trainers");
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "kind 3");
     tensors[1] = mr_tensor_1d(MR_U64, 3, words);
-    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_WRONG_SHAPE, "kind, step, trainers, queue");
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_WRONG_SHAPE, "save_ask has 3 elements, not 4");
+    tensors[1] = mr_tensor_1d(MR_U64, MR_SAVE_ASK_WORDS + 1, words);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_WRONG_SHAPE, "save_ask has 6 elements, not 5");
+    tensors[1] = mr_tensor_1d(MR_U64, MR_SAVE_ASK_CANCEL, words); /* of a client that cannot cancel */
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "kind 3");
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &words[0]);
     node_check(node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1), MR_CHECKPOINT_NOT_FOUND,
                "save 3 is not known");
@@ -523,7 +511,7 @@ static void what_is_asked_is_checked(void **state)
 static void a_second_save_is_refused_or_waits(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
     push(n, table, 1, 5);
     struct asked first = save(n, 7, 1, 0);
@@ -532,21 +520,21 @@ static void a_second_save_is_refused_or_waits(void **state)
     assert_int_equal(second.number, first.number + 1);
     assert_int_equal(save(n, 8, 1, 1).number, second.number); /* the same again is the same */
     look(n, second.number, entry);
-    assert_int_equal(entry[STATE], QUEUED);
+    assert_int_equal(entry[MR_SAVE_ROW_STATE], QUEUED);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     for (uint64_t step = 6; step <= 9; step++) {
         push(n, table, 1, step);
         if (step == 8) /* the second one is armed by now, or finds out that it is late: not so fast */
-            WAIT_UNTIL(look(n, second.number, entry), entry[STATE] != QUEUED);
+            WAIT_UNTIL(look(n, second.number, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
     }
     wait_for_end(n, first.number, entry);
-    assert_int_equal(entry[STATUS], MR_OK);
-    assert_int_equal(entry[STEP], 7);
-    uint64_t first_id = entry[ID];
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
+    assert_int_equal(entry[MR_SAVE_ROW_STEP], 7);
+    uint64_t first_id = entry[MR_SAVE_ROW_ID];
     wait_for_end(n, second.number, entry);
-    assert_int_equal(entry[STATUS], MR_OK);
-    assert_int_equal(entry[STEP], 8);
-    assert_int_equal(entry[ID], first_id + 1);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
+    assert_int_equal(entry[MR_SAVE_ROW_STEP], 8);
+    assert_int_equal(entry[MR_SAVE_ROW_ID], first_id + 1);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_good"), 2);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_at_step"), 2);
 }
@@ -639,7 +627,7 @@ static void stragglers_do_not_take_the_step_back(void **state)
 static void one_asked_for_at_a_step_of_its_own(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t entry[WORDS];
+    uint64_t entry[MR_SAVE_ROW_WORDS];
     start_with(n, 10, 1);
     uint32_t table = make_table(n);
     push(n, table, 1, 9);
@@ -648,11 +636,11 @@ static void one_asked_for_at_a_step_of_its_own(void **state)
     push(n, table, 1, 10);
     push(n, table, 1, 11);
     wait_for_end(n, asked.number, entry);
-    assert_int_equal(entry[STATUS], MR_OK);
-    assert_int_equal(entry[AT_STEP], 1);
-    assert_int_equal(entry[STEP], 10);
+    assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
+    assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 1);
+    assert_int_equal(entry[MR_SAVE_ROW_STEP], 10);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
-    assert_float_equal(restored_value(n, entry[ID], table, 1), -2, 0);
+    assert_float_equal(restored_value(n, entry[MR_SAVE_ROW_ID], table, 1), -2, 0);
 }
 
 static void a_client_of_wild_steps_saves_nothing(void **state)

@@ -514,8 +514,8 @@ static void a_save_goes_before_the_next_move(void **state)
 {
     struct node_fixture *n = *state;
     static struct node_call call;
-    const uint64_t words[4] = {0};
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_tensor_1d(MR_U64, 4, words)};
+    const uint64_t words[MR_SAVE_ASK_WORDS] = {0};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     const struct mr_call_options options = {.op = MR_OP_SAVE, .deadline_us = dp_now_us() + CALL_US};
     uint64_t other;
     become_member(n, "", 2, 2);
@@ -563,8 +563,8 @@ static void a_trainers_cut_is_known_as_such(void **state)
 {
     struct node_fixture *n = *state;
     static struct node_call call;
-    const uint64_t words[4] = {0};
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_tensor_1d(MR_U64, 4, words)};
+    const uint64_t words[MR_SAVE_ASK_WORDS] = {0};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
     const struct mr_call_options options = {.op = MR_OP_SAVE, .deadline_us = dp_now_us() + CALL_US};
     uint64_t other;
     become_member(n, "", 2, 2);

@@ -314,13 +314,14 @@ static void streams_are_listed_and_forgotten(void **state)
     assert_int_equal(reply->tensors[0].dims[0], 2);
     assert_int_equal(reply->tensors[0].dims[1], MR_STREAM_WORDS);
     const uint64_t *w = reply->tensors[0].data;
-    assert_int_equal(w[0], 3);
-    assert_int_equal(w[2], 0);
-    assert_int_equal(w[4], 66);
+    assert_int_equal(w[MR_STREAM_ID], 3);
+    assert_int_equal(w[MR_STREAM_APPLIED], 0);
+    assert_int_equal(w[MR_STREAM_PLAN], 66);
     w += MR_STREAM_WORDS;
     const uint64_t nine[7] = {9, 2, 2, 2, 77, 77, 77};
     assert_memory_equal(w, nine, sizeof(nine));
-    assert_true(w[7] > 0 && w[7] < w[7 - (int)MR_STREAM_WORDS]); /* 3 was asked for later */
+    assert_true(w[MR_STREAM_USED] > 0 &&
+                w[MR_STREAM_USED] < w[MR_STREAM_USED - (int)MR_STREAM_WORDS]); /* 3 was asked for later */
     assert_int_equal(node_counter(n, 0, "ps.streams"), 2);
     node_check(feed_for(n, table, first + 2, 77, 0), MR_OK, NULL);
     uint64_t numbers[2] = {3, 9};

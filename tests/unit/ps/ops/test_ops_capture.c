@@ -28,7 +28,7 @@ static struct words words(enum mr_capture_kind kind, uint64_t id)
 static const struct node_reply *call(struct node_fixture *n, uint32_t core, const struct words *w,
                                      const char *who)
 {
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_CAPTURE_ASK_WORDS, w->at),
+    const struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_CAPTURE_ASK, w->at),
                                          mr_tensor_1d(MR_U8, who == NULL ? 0 : (uint32_t)strlen(who), who)};
     return node_call(n, core, MR_OP_CAPTURE, 0, tensors, who == NULL ? 1 : 2);
 }

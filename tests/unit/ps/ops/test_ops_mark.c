@@ -20,7 +20,7 @@ static uint64_t newest(struct node_fixture *n)
 {
     const struct node_reply *reply = mark(n, 0, UINT64_MAX, "");
     node_check(reply, MR_OK, NULL);
-    return ((const uint64_t *)reply->tensors[0].data)[0];
+    return ((const uint64_t *)reply->tensors[0].data)[MR_MARKS_LAST];
 }
 
 static void a_mark_is_read_on_any_core(void **state)
@@ -31,8 +31,8 @@ static void a_mark_is_read_on_any_core(void **state)
     node_check(reply, MR_OK, NULL);
     const uint64_t *words = reply->tensors[0].data;
     const struct mr_mark *marks = reply->tensors[1].data;
-    assert_int_equal(words[0], before + 1);
-    assert_int_equal(words[1], 0);
+    assert_int_equal(words[MR_MARKS_LAST], before + 1);
+    assert_int_equal(words[MR_MARKS_MISSED], 0);
     assert_int_equal(reply->tensors[1].dims[0], 1);
     assert_string_equal(marks[0].event, MR_MARK_CLIENT);
     assert_string_equal(marks[0].text, "epoch 3");

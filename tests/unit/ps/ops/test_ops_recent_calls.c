@@ -21,7 +21,7 @@ static struct answer answer;
 static const struct answer *ask(struct node_fixture *n, uint64_t position, uint64_t slow_ns)
 {
     const uint64_t words[MR_RECENT_ASK_WORDS] = {position, slow_ns};
-    const struct mr_tensor t = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS, words);
+    const struct mr_tensor t = mr_body_tensor(MR_BODY_RECENT_ASK, words);
     const struct node_reply *reply = node_call(n, CORE, MR_OP_RECENT_CALLS, 0, &t, 1);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensor_count, 2);
@@ -122,10 +122,11 @@ static void mistakes_are_refused(void **state)
 {
     struct node_fixture *n = *state;
     const uint64_t words[MR_RECENT_ASK_WORDS] = {0, MR_RECENT_SLOW_MAX + 1};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS, words);
+    struct mr_tensor t = mr_body_tensor(MR_BODY_RECENT_ASK, words);
     node_check(node_call(n, CORE, MR_OP_RECENT_CALLS, 0, &t, 1), MR_INVALID_ARGUMENT, "too many");
     t = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS - 1, words);
-    node_check(node_call(n, CORE, MR_OP_RECENT_CALLS, 0, &t, 1), MR_WRONG_SHAPE, "position");
+    node_check(node_call(n, CORE, MR_OP_RECENT_CALLS, 0, &t, 1), MR_WRONG_SHAPE,
+               "recent_ask has 3 elements, not 4");
 }
 
 int main(void)

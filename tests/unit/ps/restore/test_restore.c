@@ -284,8 +284,8 @@ static void a_second_save_waits_for_the_first(void **state)
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_RUNNING, "1");
     node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "1");
     const uint64_t *view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
-    assert_int_equal(view[0], 1);
-    assert_int_equal(view[1], 1);
+    assert_int_equal(view[MR_PROGRESS_STATE], 1);
+    assert_int_equal(view[MR_PROGRESS_ID], 1);
     fake_dp_release(2);
     node_wait_saved(n);
     assert_int_equal(node_save(n), 2);

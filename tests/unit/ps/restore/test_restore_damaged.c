@@ -134,7 +134,7 @@ static void a_start_drops_what_it_has_of_a_damaged_one(void **state)
     assert_int_equal(learn(n, table, BATCH(0)), 0);
     assert_int_equal(learn(n, table, BATCH(1)), 1);
     const uint64_t *view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
-    assert_int_equal(view[1], good);
+    assert_int_equal(view[MR_PROGRESS_ID], good);
 }
 
 /* Nothing was there, and nothing is there afterwards; the node goes on. */

@@ -235,7 +235,7 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
     assert_true(fd >= 0);
     close(fd);
     fake_dp_release(2);
-    assert_int_equal(node_wait_saved(n)[6], MR_IO_ERROR);
+    assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_IO_ERROR);
     for (uint32_t core = 0; core < 3; core++)
         assert_int_equal(durable_on(n, core, 2), 1);
 }

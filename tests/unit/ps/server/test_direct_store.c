@@ -139,7 +139,7 @@ static enum mr_status last_save(struct node_fixture *n, char text[256])
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
     (void)snprintf(text, 256, "%.*s", (int)reply->tensors[1].bytes, (const char *)reply->tensors[1].data);
-    return (enum mr_status)((const uint64_t *)reply->tensors[0].data)[6];
+    return (enum mr_status)((const uint64_t *)reply->tensors[0].data)[MR_PROGRESS_STATUS];
 }
 
 /* Whichever request fails: that save says so, nothing of it can be restored, training goes on, and the next
@@ -259,7 +259,7 @@ static void check_saved_to(struct fixture *x, const char *url)
     struct node_fixture *n = x->node;
     uint32_t table = make_table(n);
     node_check(save_to(n, url), MR_OK, NULL);
-    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     node_drop(n, "emb");
     node_check(restore_from(n, url), MR_OK, NULL);
     check_values(n, table, 100);
@@ -305,7 +305,7 @@ static void its_own_numbers_stay_known(void **state)
     for (uint32_t i = 0; i < 2 * PS_LAST_IDS; i++) {
         (void)snprintf(path, sizeof(path), "/ads/team-%u", i);
         node_check(save_to(n, with_path(x, path, true)), MR_OK, NULL);
-        assert_int_equal(node_wait_saved(n)[6], MR_OK);
+        assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     }
     assert_int_equal(node_save(n), 2);
 }
@@ -334,7 +334,7 @@ static void numbers_that_are_not_known_are_asked_for(void **state)
     node_check(save_to(n, ""), MR_INVALID_ARGUMENT, "save again");
     http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
     WAIT_UNTIL(save_to(n, "")->status == MR_OK);
-    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 history incarnation ");
     node_stop(n);
     n->config.checkpoint_save_on_stop = true;
@@ -446,7 +446,7 @@ static uint32_t saved_there(struct fixture *x, uint32_t *requests)
     const uint32_t table = make_table(n);
     assert_int_equal(learn(n, table, BATCH(0)), 2);
     node_check(save_to(n, x->remote.url), MR_OK, NULL);
-    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
     node_check(restore_from(n, x->remote.url), MR_OK, NULL);
     *requests = http_server_count(x->remote.server);
@@ -508,14 +508,15 @@ static void a_partial_save_goes_there(void **state)
 {
     struct fixture *x = *state;
     struct node_fixture *n = without_a_disk(x, 1);
-    uint64_t words[4] = {0};
+    uint64_t words[MR_SAVE_ASK_WORDS] = {0};
     const char name[MR_NAME_BYTES] = "emb";
-    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL),
+                                         mr_body_tensor(MR_BODY_SAVE_ASK, words),
                                          mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name)};
     char directory[PS_STORE_URL_BYTES + 16];
     (void)make_table(n);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, partial, 3), MR_OK, NULL);
-    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     (void)snprintf(directory, sizeof(directory), "%s/" PS_PARTIAL_NAME, x->remote.remote->directory);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, directory), "ckpt-1 ");
 }

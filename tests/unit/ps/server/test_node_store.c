@@ -90,21 +90,18 @@ static void another_machine_goes_on_from_the_store(void **state)
     node_start(n, 1);
 }
 
-enum { COMMITTED_MS = 12, REMOTE_MS, REMOTE, SAVE_WORDS };
-
 /* What is reported of a save. */
-static void look(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORDS])
+static void look(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
     const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
     node_check(reply, MR_OK, NULL);
-    assert_int_equal(reply->tensors[3].dims[1], SAVE_WORDS);
-    memcpy(out, reply->tensors[3].data, SAVE_WORDS * sizeof(*out));
+    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, out);
 }
 
-static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORDS])
+static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
-    WAIT_UNTIL(look(n, number, out), out[REMOTE] == PS_COPIED_THERE);
+    WAIT_UNTIL(look(n, number, out), out[MR_SAVE_ROW_REMOTE] == PS_COPIED_THERE);
 }
 
 /* When it was there on the disk, and when in the store; of partial ones, too. */
@@ -112,23 +109,24 @@ static void both_instants_are_told(void **state)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
-    uint64_t save[SAVE_WORDS], words[4] = {0};
+    uint64_t save[MR_SAVE_ROW_WORDS], words[MR_SAVE_ASK_WORDS] = {0};
     const char name[MR_NAME_BYTES] = "emb";
-    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL),
+                                         mr_body_tensor(MR_BODY_SAVE_ASK, words),
                                          mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name)};
     (void)make_table(n);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
     assert_int_equal(node_save(n), 1);
     look(n, 1, save);
-    assert_int_equal(save[REMOTE], PS_COPIED_NOT_YET);
-    assert_int_not_equal(save[COMMITTED_MS], 0);
-    assert_int_equal(save[REMOTE_MS], 0);
+    assert_int_equal(save[MR_SAVE_ROW_REMOTE], PS_COPIED_NOT_YET);
+    assert_int_not_equal(save[MR_SAVE_ROW_COMMITTED_MS], 0);
+    assert_int_equal(save[MR_SAVE_ROW_REMOTE_MS], 0);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
     wait_for_copy(n, 1, save);
-    assert_int_not_equal(save[REMOTE_MS], 0);
+    assert_int_not_equal(save[MR_SAVE_ROW_REMOTE_MS], 0);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, partial, 3), MR_OK, NULL);
     wait_for_copy(n, 2, save);
-    assert_int_not_equal(save[REMOTE_MS], 0);
+    assert_int_not_equal(save[MR_SAVE_ROW_REMOTE_MS], 0);
 }
 
 static void a_number_is_taken_from_the_store(void **state)

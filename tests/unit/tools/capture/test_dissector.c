@@ -225,9 +225,8 @@ static const struct {
     const char *name;
 } ops[] =
     {
-#define OP_NAME(name, value, text, repeatable, role) {(value), (text)},
-        MR_OP_LIST(OP_NAME)
-#undef OP_NAME
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply) {(value), #name},
+#include "dataplane/wire/format/ops.def"
 },
   statuses[] =
       {

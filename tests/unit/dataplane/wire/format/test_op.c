@@ -8,9 +8,8 @@
 #include "dataplane/wire/format/op.h"
 
 static const uint8_t all[] = {
-#define OP_VALUE(name, value, text, repeatable, role) (value),
-    MR_OP_LIST(OP_VALUE)
-#undef OP_VALUE
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply) (value),
+#include "dataplane/wire/format/ops.def"
 };
 
 static void every_op_has_a_name_of_its_own(void **state)
