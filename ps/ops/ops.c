@@ -12,55 +12,16 @@
 
 #define REFUSAL_BYTES 400
 
+#define HANDLER_CORE(name)    ps_op_##name
+#define HANDLER_CORE_0(name)  ps_op_##name
+#define HANDLER_CONTROL(name) ps_op_control
+#define HANDLER_HUB(name)     ps_op_for_hub
+#define HANDLER_WORKER(name)  ps_op_rpc
+
 const dp_handler ps_dispatch[MR_OP_COUNT] = {
-    [MR_OP_NODE_INFO] = ps_op_node_info,
-    [MR_OP_ECHO] = ps_op_echo,
-    [MR_OP_CREATE] = ps_op_control,
-    [MR_OP_FREEZE] = ps_op_control,
-    [MR_OP_LIST] = ps_op_control,
-    [MR_OP_FEED_SAMPLE] = ps_op_feed_sample,
-    [MR_OP_LOOKUP_BATCH] = ps_op_lookup_batch,
-    [MR_OP_LOOKUP] = ps_op_lookup,
-    [MR_OP_PUSH_GRAD_BATCH] = ps_op_push_grad_batch,
-    [MR_OP_PUSH_GRAD] = ps_op_push_grad,
-    [MR_OP_VARIABLE_PUSH] = ps_op_variable_push,
-    [MR_OP_VARIABLE_PULL] = ps_op_variable_pull,
-    [MR_OP_START_SAMPLE] = ps_op_for_hub,
-    [MR_OP_READ_SAMPLE] = ps_op_for_hub,
-    [MR_OP_HUB_STATUS] = ps_op_for_hub,
-    [MR_OP_SAVE] = ps_op_control,
-    [MR_OP_RESTORE] = ps_op_control,
-    [MR_OP_CHECKPOINT_STATUS] = ps_op_checkpoint_status,
-    [MR_OP_HEARTBEAT] = ps_op_heartbeat,
-    [MR_OP_STATS] = ps_op_stats,
-    [MR_OP_LATENCY] = ps_op_latency,
-    [MR_OP_CLOCK] = ps_op_clock,
-    [MR_OP_MEMORY] = ps_op_memory,
-    [MR_OP_BATCH_STATE] = ps_op_batch_state,
-    [MR_OP_FORGET_BATCH] = ps_op_forget_batch,
-    [MR_OP_STREAMS] = ps_op_streams,
-    [MR_OP_FORGET_STREAM] = ps_op_forget_stream,
-    [MR_OP_RPC_JOIN] = ps_op_rpc,
-    [MR_OP_RPC_CALL] = ps_op_rpc,
-    [MR_OP_RPC_REFERENCE] = ps_op_rpc,
-    [MR_OP_RPC_BACKWARD] = ps_op_rpc,
-    [MR_OP_RPC_CONTEXT_END] = ps_op_rpc,
-    [MR_OP_RPC_LEAVE] = ps_op_rpc,
-    [MR_OP_RPC_FETCH] = ps_op_rpc,
-    [MR_OP_RPC_ALIVE] = ps_op_rpc,
-    [MR_OP_RPC_CANCEL] = ps_op_rpc,
-    [MR_OP_RPC_STATUS] = ps_op_rpc,
-    [MR_OP_RPC_PART] = ps_op_rpc,
-    [MR_OP_DROP] = ps_op_control,
-    [MR_OP_ALTER] = ps_op_control,
-    [MR_OP_MOVE_READ] = ps_op_move_read,
-    [MR_OP_MOVE] = ps_op_control,
-    [MR_OP_MOVES] = ps_op_control,
-    [MR_OP_CAPTURE] = ps_op_capture,
-    [MR_OP_MARK] = ps_op_mark,
-    [MR_OP_FACTS] = ps_op_facts,
-    [MR_OP_RECENT_CALLS] = ps_op_recent_calls,
-    [MR_OP_LOOKUP_TABLES] = ps_op_lookup_tables,
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply)                                   \
+    [MR_OP_##NAME] = HANDLER_##served(name),
+#include "dataplane/wire/format/ops.def"
 };
 
 /* ---- answers ---- */

@@ -13,7 +13,7 @@
 #include "dataplane/wire/format/ranges.h"
 #include "ps/core/core.h"
 
-/* Indexed by enum mr_op; NULL where another kind of node serves it. */
+/* Indexed by enum mr_op. */
 extern const dp_handler ps_dispatch[MR_OP_COUNT];
 
 /* dp_app's hook: brings rows of small lookups and pushes into the caches. */
@@ -29,46 +29,29 @@ struct ps_early_keys *ps_early_push_take(struct ps_core *core, struct mr_call_re
 /* The push that took it needs it no more. Nothing if none did. */
 void ps_early_push_end(struct ps_core *core);
 
-void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_for_hub(void *core_app, struct mr_endpoint *ep, const struct mr_request *request); /* refuses it */
-void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_clock(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_latency(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_lookup_tables(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* ps_op_<name>() of each operation that a core serves itself. */
+typedef void ps_op_handler(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+#define PS_OP_CORE(name)   ps_op_handler ps_op_##name;
+#define PS_OP_CORE_0(name) ps_op_handler ps_op_##name;
+#define PS_OP_CONTROL(name)
+#define PS_OP_HUB(name)
+#define PS_OP_WORKER(name)
+#define MR_OP(NAME, name, value, repeatable, role, served, request, reply) PS_OP_##served(name)
+#include "dataplane/wire/format/ops.def"
+#undef PS_OP_CORE
+#undef PS_OP_CORE_0
+#undef PS_OP_CONTROL
+#undef PS_OP_HUB
+#undef PS_OP_WORKER
+ps_op_handler ps_op_control; /* to the control thread, which executes it */
+ps_op_handler ps_op_rpc;     /* between workers; core 0 (ps/server/rpc_node.c) */
+ps_op_handler ps_op_for_hub; /* refuses it */
+
 /* A lookup of rows as they are stored, whose first checks have passed. (ps/ops/ops_stored_rows.c) */
 void ps_op_lookup_stored(const struct ps_op *op);
-void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Create, Freeze, List, Save, Restore: to the control thread. */
-void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Between workers; core 0. (ps/server/rpc_node.c) */
-void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* A block of a move, for another node of the cluster. */
-void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* The core's last calls, and those around slow ones. (ps/ops/ops_recent_calls.c) */
-void ps_op_recent_calls(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Packets that the core receives and sends. (ps/ops/ops_capture.c) */
-void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* The node's configuration, and what it runs on. (ps/ops/ops_facts.c) */
-void ps_op_facts(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Marks of clients and of the node. (ps/ops/ops_mark.c) */
-void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Ends a capture that nobody reads any more; with core->capture. */
 void ps_capture_poll(struct ps_core *core, uint64_t now_us);
 void ps_capture_end(struct ps_core *core);
-void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the
  * cache. */
