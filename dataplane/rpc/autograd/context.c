@@ -29,7 +29,7 @@ struct mr_context_end {
     struct mr_work work;
     struct mr_agent_call call;
     struct mr_context_end *next; /* of the context */
-    uint64_t words[2]; /* the context's id, and the creator's contexts below that counter are over, too */
+    uint64_t words[MR_CONTEXT_END_WORDS];
 };
 
 static struct mr_context_end *end_new(uint64_t id, uint32_t to,
@@ -41,14 +41,14 @@ static struct mr_context_end *end_new(uint64_t id, uint32_t to,
         return NULL;
     end->call = (struct mr_agent_call){
         .to = to, .op = MR_OP_RPC_CONTEXT_END, .control = true, .deadline_us = UINT64_MAX, .ended = ended};
-    end->words[0] = id;
+    end->words[MR_CONTEXT_END_CONTEXT] = id;
     return end;
 }
 
 static void send_end(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_context_end *end = MR_CONTAINER(work, struct mr_context_end, work);
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, end->words);
+    struct mr_tensor tensor = mr_body_tensor(MR_BODY_CONTEXT_END, end->words);
     /* The receiver may be dead, or this worker has left. Without memory for messages, a later end reports
      * this one, too. */
     if (mr_agent_begin(agent, &end->call, &tensor, 1) == MR_OK)
@@ -89,7 +89,7 @@ static void notify_of_end(struct mr_autograd *c, uint64_t over_below)
     pthread_mutex_unlock(&c->lock);
     for (; end != NULL; end = next) {
         next = end->next;
-        end->words[1] = over_below;
+        end->words[MR_CONTEXT_END_OVER_BELOW] = over_below;
         end->work.run = send_end;
         mr_agent_submit(agent, &end->work);
     }
@@ -433,7 +433,7 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
 {
     struct mr_context_end *question = MR_CONTAINER(call, struct mr_context_end, call);
     if (status == MR_INVALID_ARGUMENT && reply != NULL)
-        mr_contexts_heard(agent->contexts, question->words[0], 0);
+        mr_contexts_heard(agent->contexts, question->words[MR_CONTEXT_END_CONTEXT], 0);
     free(question);
     return false;
 }
@@ -490,18 +490,19 @@ static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, u
 void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_contexts *contexts = agent->contexts;
-    uint64_t words[2];
-    if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof(words)) {
+    uint64_t words[MR_CONTEXT_END_WORDS];
+    if (request->message->preamble.tensor_count != 1 ||
+        !mr_body_read(MR_BODY_CONTEXT_END, &request->message->tensors[0], words)) {
         mr_reply_status(agent->config.endpoint, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(words, request->message->tensors[0].data, sizeof(words));
-    if (words[0] >> MR_RPC_ID_SHIFT == agent->config.rank) {
-        serve_question(agent, contexts, words[0], from->rank, request->ref);
+    const uint64_t context = words[MR_CONTEXT_END_CONTEXT];
+    if (context >> MR_RPC_ID_SHIFT == agent->config.rank) {
+        serve_question(agent, contexts, context, from->rank, request->ref);
         return;
     }
     mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
-    mr_contexts_heard(contexts, words[0], words[1]);
+    mr_contexts_heard(contexts, context, words[MR_CONTEXT_END_OVER_BELOW]);
 }
 
 /* ---- all of them ---- */

@@ -6,8 +6,7 @@
 #include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
-#define FETCH_WORDS 2u /* {id of the reference, id of the fork that asks} */
-#define TO_HERE     "mr_rref_to_here"
+#define TO_HERE "mr_rref_to_here"
 
 /* ---- asking ---- */
 
@@ -20,8 +19,8 @@ static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
 
     if (status != MR_OK)
         return status;
-    uint64_t words[FETCH_WORDS] = {r->id, r->handle->by_fork.id};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, FETCH_WORDS, words);
+    uint64_t words[MR_FETCH_WORDS] = {[MR_FETCH_REFERENCE] = r->id, [MR_FETCH_FORK] = r->handle->by_fork.id};
+    struct mr_tensor tensor = mr_body_tensor(MR_BODY_FETCH, words);
 
     if (r->handle->status != MR_OK && r->handle->status != MR_WORKER_DIED)
         return mr_rpc_error(r->handle->status, "the call that was to make the value never left: %s",
@@ -207,10 +206,10 @@ void mr_fetch_drop_all(struct mr_rpc *agent)
 
 void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    const struct mr_tensor *tensor = &request->message->tensors[0];
     struct mr_endpoint *ep = agent->config.endpoint;
-    uint64_t words[FETCH_WORDS];
-    if (request->message->preamble.tensor_count != 1 || tensor->bytes != sizeof(words)) {
+    uint64_t words[MR_FETCH_WORDS];
+    if (request->message->preamble.tensor_count != 1 ||
+        !mr_body_read(MR_BODY_FETCH, &request->message->tensors[0], words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
@@ -221,12 +220,12 @@ void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct m
         mr_reply_busy(ep, request->ref);
         return;
     }
-    memcpy(words, tensor->data, sizeof(words));
-    *fetch =
-        (struct mr_fetch){.waiter = {.run = call_fetch_answer},
-                          .agent = agent,
-                          .ticket = {.owner = agent->config.rank, .reference = words[0], .fork = words[1]},
-                          .from = from->rank,
-                          .ref = request->ref};
+    *fetch = (struct mr_fetch){.waiter = {.run = call_fetch_answer},
+                               .agent = agent,
+                               .ticket = {.owner = agent->config.rank,
+                                          .reference = words[MR_FETCH_REFERENCE],
+                                          .fork = words[MR_FETCH_FORK]},
+                               .from = from->rank,
+                               .ref = request->ref};
     look_up(fetch);
 }

@@ -87,7 +87,7 @@ static enum mr_answered reply_long(struct mr_rpc *agent, struct answer *a, struc
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t words[MR_LONG_NOTE_WORDS] = {0};
-    struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
+    struct mr_tensor note = mr_body_tensor(MR_BODY_LONG_NOTE, words);
     bool wanted = !agent->closing && mr_call_ref_alive(ep, a->ref);
     struct mr_long_out *out = wanted ? long_new(agent, a, words) : NULL;
     if (out != NULL && mr_reply_begin(ep, a->ref, MR_OK, &note, 1)) {

@@ -111,7 +111,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     struct mr_endpoint *ep = agent->config.endpoint;
     const struct mr_message *message = request->message;
     struct mr_leave_wire said;
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_LEAVE, NULL),
                                    mr_tensor_1d(MR_U8, agent->config.world_size, NULL)};
     if (serve_goodbye(agent, from, request))
         return;
@@ -128,7 +128,8 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     leave_note(agent, from, &said);
     count_leaving(agent);
 
-    uint64_t words[2] = {agent->leaving.world_epoch, agent->leaving.all_may_go};
+    const uint64_t words[MR_LEAVE_WORDS] = {
+        [MR_LEAVE_EPOCH] = agent->leaving.world_epoch, [MR_LEAVE_ALL_MAY_GO] = agent->leaving.all_may_go};
     uint8_t *states = tensors[1].data;
 
     memcpy(tensors[0].data, words, sizeof(words));
@@ -172,7 +173,7 @@ static bool leave_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
                         const struct mr_message *reply)
 {
     struct mr_leaving *leaving = &agent->leaving;
-    uint64_t words[2];
+    uint64_t words[MR_LEAVE_WORDS];
     leaving->in_flight = false;
     leaving->next_us = mr_agent_now(agent) + LEAVE_WAIT_US;
     if (leaving->step == MR_LEAVING_BYE) {
@@ -181,13 +182,13 @@ static bool leave_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     }
     if (status == MR_WORKER_DIED && reply != NULL)
         atomic_store(&agent->fenced, true);
-    if (status != MR_OK || reply->preamble.tensor_count != 2 || reply->tensors[0].bytes != sizeof(words) ||
+    if (status != MR_OK || reply->preamble.tensor_count != 2 ||
+        !mr_body_read(MR_BODY_LEAVE, &reply->tensors[0], words) ||
         reply->tensors[1].bytes != agent->config.world_size)
         return false;
-    memcpy(words, reply->tensors[0].data, sizeof(words));
     memcpy(leaving->states, reply->tensors[1].data, agent->config.world_size);
-    leaving->epoch = words[0];
-    if (words[1] != 0 && leaving->step == MR_LEAVING_WAITS) {
+    leaving->epoch = words[MR_LEAVE_EPOCH];
+    if (words[MR_LEAVE_ALL_MAY_GO] != 0 && leaving->step == MR_LEAVING_WAITS) {
         atomic_store(&agent->left, true);
         leaving->step = MR_LEAVING_BYE;
         leaving->next_us = 0;

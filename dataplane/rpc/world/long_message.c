@@ -11,8 +11,7 @@
 #define RETRY_US 1000u  /* without memory for a call */
 #define LOOK_US  20000u /* to see whether a message that waits for memory is still wanted */
 /* {id, offset, bytes}. 0 bytes: the receiver is done with it; with offset 1 it has not looked at it. */
-#define PART_WORDS 3u
-#define MIB_SHIFT  20
+#define MIB_SHIFT 20
 
 /* ---- memory ---- */
 
@@ -73,8 +72,8 @@ struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t o
     }
     memcpy(out->tensors, tensors, tensor_count * sizeof(*tensors));
     mr_list_append(&agent->longs.out, &out->link);
-    words[0] = out->id;
-    words[1] = out->bytes;
+    words[MR_LONG_NOTE_ID] = out->id;
+    words[MR_LONG_NOTE_BYTES] = out->bytes;
     return out;
 }
 
@@ -104,36 +103,35 @@ static struct mr_long_out *long_message_find(struct mr_rpc *agent, uint64_t id, 
 void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
-    const struct mr_tensor *first = &request->message->tensors[0];
-    uint64_t words[PART_WORDS];
-    if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof(words)) {
+    uint64_t words[MR_PART_WORDS];
+    if (request->message->preamble.tensor_count != 1 ||
+        !mr_body_read(MR_BODY_PART, &request->message->tensors[0], words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(words, first->data, sizeof(words));
-    struct mr_long_out *out = long_message_find(agent, words[0], from->rank);
+    const uint64_t offset = words[MR_PART_OFFSET], bytes = words[MR_PART_BYTES];
+    struct mr_long_out *out = long_message_find(agent, words[MR_PART_ID], from->rank);
 
-    if (words[2] == 0) {
+    if (bytes == 0) {
         mr_reply_status(ep, request->ref, MR_OK);
-        mr_long_out_end(agent, out, words[1] != 0);
+        mr_long_out_end(agent, out, offset != 0);
         return;
     }
     if (out == NULL || (out->call != NULL && out->call->over != NULL && *out->call->over)) {
         mr_reply_status(ep, request->ref, MR_CANCELLED);
         return;
     }
-    if (words[2] > MR_LONG_PART_BYTES || words[1] > out->bytes || words[2] > out->bytes - words[1]) {
+    if (bytes > MR_LONG_PART_BYTES || offset > out->bytes || bytes > out->bytes - offset) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    struct mr_tensor part = mr_tensor_1d(MR_U8, (uint32_t)words[2], NULL);
+    struct mr_tensor part = mr_tensor_1d(MR_U8, (uint32_t)bytes, NULL);
 
     if (!mr_reply_begin(ep, request->ref, MR_OK, &part, 1)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    mr_message_read_part(&out->preamble, out->tensors, out->tensor_count, words[1], (uint32_t)words[2],
-                         part.data);
+    mr_message_read_part(&out->preamble, out->tensors, out->tensor_count, offset, (uint32_t)bytes, part.data);
     mr_reply_end(ep, request->ref);
 }
 
@@ -338,8 +336,8 @@ static void notify(struct mr_long_in *in)
     }
     if (in->status != MR_OK)
         memory_free(in);
-    uint64_t words[PART_WORDS] = {in->id, in->status != MR_OK, 0};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, PART_WORDS, words);
+    uint64_t words[MR_PART_WORDS] = {[MR_PART_ID] = in->id, [MR_PART_OFFSET] = in->status != MR_OK};
+    struct mr_tensor tensor = mr_body_tensor(MR_BODY_PART, words);
 
     in->state = MR_LONG_TELLS;
     in->done = (struct mr_agent_call){.to = in->from->rank,
@@ -386,8 +384,9 @@ static enum mr_status long_message_ask(struct mr_long_in *in, struct mr_long_par
     part->in = in;
     part->offset = in->asked_up_to;
     part->bytes = left < MR_LONG_PART_BYTES ? (uint32_t)left : MR_LONG_PART_BYTES;
-    uint64_t words[PART_WORDS] = {in->id, part->offset, part->bytes};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, PART_WORDS, words);
+    uint64_t words[MR_PART_WORDS] = {
+        [MR_PART_ID] = in->id, [MR_PART_OFFSET] = part->offset, [MR_PART_BYTES] = part->bytes};
+    struct mr_tensor tensor = mr_body_tensor(MR_BODY_PART, words);
 
     part->call = (struct mr_agent_call){.to = in->from->rank,
                                         .op = MR_OP_RPC_PART,
@@ -459,8 +458,8 @@ static struct mr_long_in *long_message_begin(struct mr_rpc *agent, struct mr_mem
     memcpy(words, note->tensors[0].data, sizeof(words));
     in->agent = agent;
     in->from = from;
-    in->id = words[0];
-    in->bytes = in->left = words[1];
+    in->id = words[MR_LONG_NOTE_ID];
+    in->bytes = in->left = words[MR_LONG_NOTE_BYTES];
     in->preamble = note->preamble;
     mr_list_append(&agent->longs.in, &in->link);
     return in;

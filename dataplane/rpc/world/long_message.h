@@ -15,13 +15,13 @@
 
 #include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/list.h"
+#include "dataplane/wire/format/bodies.h"
 
 #define MR_LONG_FROM_BYTES   (7u << 20) /* longer ones go in parts, unless the configuration says otherwise */
 #define MR_LONG_MESSAGE_MAX  ((size_t)1 << 30)    /* default limit of a message */
 #define MR_LONG_MEMORY_TIMES 2u                   /* default memory, in messages of that size */
 #define MR_LONG_PART_BYTES   ((256u << 10) - 64u) /* with its head a block of message memory */
 #define MR_LONG_PARTS_AHEAD  8u                   /* parts of a message that are requested at a time */
-#define MR_LONG_NOTE_WORDS   2u                   /* u64 {id, bytes} */
 /* The names of message_bytes and long_memory_bytes in a node's configuration. */
 #define MR_LONG_KEY        "rpc.message_mib_max"
 #define MR_LONG_MEMORY_KEY "rpc.long_memory_mib"

@@ -139,7 +139,7 @@ static enum mr_status begin_long(struct mr_rpc *agent, struct mr_agent_call *cal
                                  uint32_t tensor_count)
 {
     uint64_t words[MR_LONG_NOTE_WORDS] = {0}, bytes = mr_message_long_bytes(tensors, tensor_count);
-    struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
+    struct mr_tensor note = mr_body_tensor(MR_BODY_LONG_NOTE, words);
     if (bytes == 0 || bytes > agent->config.long_bytes_max)
         return MR_TOO_LARGE;
     struct mr_long_out *out = mr_long_out_new(agent, call->to, call->op, tensors, tensor_count, words);
