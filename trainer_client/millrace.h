@@ -41,6 +41,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "mr_api.h"
 #include "mr_feature.h"
 #include "mr_status.h"
 #include "mr_tensor.h"
@@ -48,8 +49,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define MR_API __attribute__((visibility("default")))
 
 struct mr_client; /* connection to one node: a session per core */
 struct mr_future; /* outcome of a call in flight */

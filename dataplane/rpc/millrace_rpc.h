@@ -24,15 +24,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "mr_api.h"
 #include "mr_status.h"
 #include "mr_tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifndef MR_API
-#define MR_API __attribute__((visibility("default")))
 #endif
 
 #define MR_RPC_NAME_BYTES    64u /* of workers and functions, with the NUL */

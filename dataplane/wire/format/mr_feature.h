@@ -136,69 +136,69 @@ static inline bool mr_feature_is_dense(const struct mr_feature *f)
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's
  * epsilon, should it be chosen, 1e-10. */
-struct mr_feature mr_feature_table(const char *name, uint32_t dim);
+MR_API struct mr_feature mr_feature_table(const char *name, uint32_t dim);
 /* An f32 variable with the same defaults. dims has `rank` entries. */
-struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims);
+MR_API struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims);
 
 /* Names the optimizer and sets all its arguments: torch's defaults for Adagrad (both) and Adam (both);
  * momentum 0.9 without dampening or Nesterov; FTRL's beta 1 and all else 0. learning_rate and weight_decay
  * stay as they are (torch's AdamW has 0.001 and 0.01). A number that is no optimizer is set as it is, for
  * mr_feature_check() to refuse. */
-void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer);
+MR_API void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer);
 
 /* NULL when `f` is well-formed, else the name of the first field that is not ("dim", "learning_rate",
  * ...). */
-const char *mr_feature_check(const struct mr_feature *f);
+MR_API const char *mr_feature_check(const struct mr_feature *f);
 /* NULL when equal, else the name of the first field that differs. */
-const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
+MR_API const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
 
 /* Changes in `f` what differs between `before` and `after`, and notes these fields in f->altered. Returns
  * NULL, or the first of them that cannot be altered; `f` is as it was then. What comes out may be refused
  * by mr_feature_check(). */
-const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *before,
-                             const struct mr_feature *after);
+MR_API const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *before,
+                                    const struct mr_feature *after);
 /* As mr_feature_diff(), apart from fields that were altered in `other`: NULL when `mine` describes the
  * feature as it was made, or as it is. */
-const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other);
+MR_API const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other);
 
 /* Sets range_values of a variable where it is 0: MR_RANGE_VALUES, or more so that there are at most
  * MR_RANGES_MAX ranges. Leaves it for variables that are no larger than a range, and for those whose update
  * needs all elements at once: with rowwise_adagrad, group_ftrl or clip_norm. */
-void mr_feature_spread(struct mr_feature *f);
+MR_API void mr_feature_spread(struct mr_feature *f);
 
 /* ---- in words ---- */
 
 /* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "observations", "lru"; "?" when
  * unknown. */
-const char *mr_optimizer_name(uint32_t optimizer);
-const char *mr_initializer_name(uint32_t initializer);
-const char *mr_schedule_name(uint32_t schedule);
-const char *mr_pooling_name(uint32_t pooling);
-const char *mr_admission_name(uint32_t admission);
-const char *mr_eviction_name(uint32_t eviction);
+MR_API const char *mr_optimizer_name(uint32_t optimizer);
+MR_API const char *mr_initializer_name(uint32_t initializer);
+MR_API const char *mr_schedule_name(uint32_t schedule);
+MR_API const char *mr_pooling_name(uint32_t pooling);
+MR_API const char *mr_admission_name(uint32_t admission);
+MR_API const char *mr_eviction_name(uint32_t eviction);
 
 #define MR_FEATURE_TEXT_BYTES 320u /* room for the texts below, whatever they say */
 /* What mr_feature_check() refuses in `f`, for people: "learning_rate is -1: it is above 0, and finite". */
-void mr_feature_explain(const struct mr_feature *f, const char *field, char *text, size_t bytes);
+MR_API void mr_feature_explain(const struct mr_feature *f, const char *field, char *text, size_t bytes);
 /* Why a field that mr_feature_alter() returned cannot be altered. */
-const char *mr_feature_why_fixed(const char *field);
+MR_API const char *mr_feature_why_fixed(const char *field);
 /* What mr_feature_diff() found: "dim 8, not 16" where `mine` has 16. */
-void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feature *other, const char *field,
-                             char *text, size_t bytes);
+MR_API void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feature *other,
+                                    const char *field, char *text, size_t bytes);
 
 /* ---- where keys live: the same function in client and server ---- */
 
 /* Hash of a key in a feature with `seed`: XXH3-64 of the 8 key bytes (little-endian) with that seed. */
-uint64_t mr_key_hash(uint64_t key, uint64_t seed);
+MR_API uint64_t mr_key_hash(uint64_t key, uint64_t seed);
 /* Partition of a hash: its top 12 bits. */
 static inline uint32_t mr_partition_of(uint64_t hash)
 {
     return (uint32_t)(hash >> 52);
 }
 /* Partition of a variable of one range: that of XXH3-64 over its name, seed 0. */
-uint32_t mr_variable_partition(const char *name);
+MR_API uint32_t mr_variable_partition(const char *name);
 /* Partition of a range of a variable: that of XXH3-64 over its name, with the range's number as seed. */
-uint32_t mr_range_partition(const char *name, uint32_t range);
+MR_API uint32_t mr_range_partition(const char *name, uint32_t range);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 #define MR_HISTOGRAM_H
 
 #include <stdint.h>
+#include "mr_api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,16 +57,16 @@ static inline void mr_histogram_add(struct mr_histogram *h, uint64_t ns, uint32_
 
 /* Copies what another thread writes. `count` is the sum of the copied buckets (the writer keeps none), so
  * that percentiles of the copy are true to themselves; `sum_ns` may be some spans ahead or behind. */
-void mr_histogram_read(const struct mr_histogram *written, struct mr_histogram *out);
+MR_API void mr_histogram_read(const struct mr_histogram *written, struct mr_histogram *out);
 /* Adds `other`, a copy, to `to`, another. */
-void mr_histogram_merge(struct mr_histogram *to, const struct mr_histogram *other);
+MR_API void mr_histogram_merge(struct mr_histogram *to, const struct mr_histogram *other);
 /* Takes what `before` already had away from `now`, both copies of the same. The window's max_ns is `now`'s if
  * that is larger than before, and otherwise the upper end of the highest bucket that has grown. */
-void mr_histogram_subtract(struct mr_histogram *now, const struct mr_histogram *before);
+MR_API void mr_histogram_subtract(struct mr_histogram *now, const struct mr_histogram *before);
 /* Returns the span that `share` (0 to 1) of all counted ones do not exceed: the middle of its bucket, and at
  * most max_ns. 0 if nothing was counted. */
-uint64_t mr_histogram_percentile_ns(const struct mr_histogram *h, double share);
-double mr_histogram_mean_ns(const struct mr_histogram *h);
+MR_API uint64_t mr_histogram_percentile_ns(const struct mr_histogram *h, double share);
+MR_API double mr_histogram_mean_ns(const struct mr_histogram *h);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,8 @@
 #ifndef MR_STATUS_H
 #define MR_STATUS_H
 
+#include "mr_api.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -67,10 +69,10 @@ enum mr_status {
 };
 
 /* One line of English for `status`; "unknown status" for a value this version does not know. Any thread. */
-const char *mr_status_text(enum mr_status status);
+MR_API const char *mr_status_text(enum mr_status status);
 
 /* The code's name, as "UNKNOWN_TABLE"; "?" for a value this version does not know. Any thread. */
-const char *mr_status_name(enum mr_status status);
+MR_API const char *mr_status_name(enum mr_status status);
 
 #ifdef __cplusplus
 }

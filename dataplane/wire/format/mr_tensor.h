@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "mr_api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,15 +45,16 @@ struct mr_tensor {
 };
 
 /* Bytes per element; 0 for an unknown dtype. */
-uint32_t mr_dtype_bytes(enum mr_dtype dtype);
+MR_API uint32_t mr_dtype_bytes(enum mr_dtype dtype);
 /* "f32"; "?" for an unknown dtype. */
-const char *mr_dtype_name(enum mr_dtype dtype);
+MR_API const char *mr_dtype_name(enum mr_dtype dtype);
 
 /* Describe a tensor of the given shape over `data` (may be NULL: room to be filled in later). */
-struct mr_tensor mr_tensor_0d(enum mr_dtype dtype, const void *data);
-struct mr_tensor mr_tensor_1d(enum mr_dtype dtype, uint32_t d0, const void *data);
-struct mr_tensor mr_tensor_2d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, const void *data);
-struct mr_tensor mr_tensor_3d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, uint32_t d2, const void *data);
+MR_API struct mr_tensor mr_tensor_0d(enum mr_dtype dtype, const void *data);
+MR_API struct mr_tensor mr_tensor_1d(enum mr_dtype dtype, uint32_t d0, const void *data);
+MR_API struct mr_tensor mr_tensor_2d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, const void *data);
+MR_API struct mr_tensor mr_tensor_3d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, uint32_t d2,
+                                     const void *data);
 
 #ifdef __cplusplus
 }

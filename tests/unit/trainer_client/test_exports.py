@@ -45,7 +45,7 @@ def main():
     offered = exported(nm, library)
     promised = set().union(*(declared(header) for header in headers))
     for name in sorted(promised - offered):
-        print(f"{name}: declared, and not in the library: see trainer_client/millrace.map")
+        print(f"{name}: declared, and not in the library: mark it MR_API")
     for name in sorted(offered - promised):
         print(f"{name}: in the library, and in no installed header")
     if len(promised) < 100:
