@@ -63,7 +63,6 @@ struct mr_request {
     struct mr_call_ref ref;
     const struct mr_message *message; /* tensors point into the receive buffer */
     const uint8_t *client_uuid;       /* MR_UUID_BYTES */
-    uint64_t network;                 /* of the client's address: mr_address_network() */
     enum mr_role role;                /* of the session's key */
     uint64_t capabilities;            /* the client's; 0: of a version before 0.3.0 */
     uint64_t now_us;
@@ -321,6 +320,8 @@ bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
 bool mr_call_ref_arriving(const struct mr_endpoint *ep, struct mr_call_ref ref);
 /* Sets `*out` to the current address of the session that made the call. False: the session is gone. */
 bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_address *out);
+/* Returns the network of that address (mr_address_network()); 0: the session is gone. */
+uint64_t mr_call_ref_network(const struct mr_endpoint *ep, struct mr_call_ref ref);
 
 /* ---- calling side ---- */
 

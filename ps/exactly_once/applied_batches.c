@@ -177,21 +177,16 @@ static uint32_t least_used(const struct ps_applied_batches *a, struct ps_share m
     return least;
 }
 
-/* Of `places`, how many one network may hold. */
-static uint32_t network_share(const struct ps_applied_batches *a)
-{
-    const struct ps_push_guard *g = &a->guard;
-    return g->network_share != NULL ? g->network_share(g->arg, PS_STREAMS_KEPT) : PS_STREAMS_KEPT;
-}
-
 /* The stream that makes room for one of this maker; PS_STREAMS_MAX: none may. */
 static uint32_t stream_to_drop(const struct ps_applied_batches *a, struct ps_share maker)
 {
     uint32_t drops = PS_STREAMS_MAX;
     if (ps_shares_of_client(&a->shares, maker) < PS_STREAMS_PER_CLIENT)
         drops = least_used(a, maker,
-                           ps_shares_of_network(&a->shares, maker) < network_share(a) ? ROOM_OF_IDLE
-                                                                                      : ROOM_OF_NETWORK);
+                           ps_shares_of_network(&a->shares, maker) <
+                                   ps_push_guard_share(&a->guard, PS_STREAMS_KEPT)
+                               ? ROOM_OF_IDLE
+                               : ROOM_OF_NETWORK);
     return drops != PS_STREAMS_MAX || maker.client == PS_SHARE_NONE ? drops
                                                                     : least_used(a, maker, ROOM_OF_CLIENT);
 }
@@ -199,8 +194,9 @@ static uint32_t stream_to_drop(const struct ps_applied_batches *a, struct ps_sha
 /* False: there is none now. is_loaded: whoever makes room. */
 static bool stream_room(struct ps_applied_batches *a, struct ps_share maker, bool is_loaded)
 {
-    const bool has_share = ps_shares_of_client(&a->shares, maker) < PS_STREAMS_PER_CLIENT &&
-                           ps_shares_of_network(&a->shares, maker) < network_share(a);
+    const bool has_share =
+        ps_shares_of_client(&a->shares, maker) < PS_STREAMS_PER_CLIENT &&
+        ps_shares_of_network(&a->shares, maker) < ps_push_guard_share(&a->guard, PS_STREAMS_KEPT);
     if ((has_share || is_loaded) && a->count < PS_STREAMS_KEPT)
         return true;
     const uint32_t drops = is_loaded ? least_used(a, maker, ROOM_OF_ANY) : stream_to_drop(a, maker);

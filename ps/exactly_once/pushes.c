@@ -141,13 +141,6 @@ static bool is_older(struct ps_push_stream *const *at, struct ps_push_stream *co
     return than == NULL || (*at)->used < (*than)->used;
 }
 
-/* Of `places`, how many one network may hold. */
-static uint32_t network_share(const struct ps_pushes *p)
-{
-    const struct ps_push_guard *g = &p->guard;
-    return g->network_share != NULL ? g->network_share(g->arg, PS_PUSH_STREAMS_MAX) : PS_PUSH_STREAMS_MAX;
-}
-
 /* A place for a push stream of this share: a free one, in the emptier of its sets, else that of the push
  * stream used longest ago, with nothing in flight, of those that may be forgotten, then, with `any`, of
  * all, then of its own client. `any`: the limits of shares do not hold. NULL: there is none. */
@@ -157,7 +150,8 @@ static struct ps_push_stream **place_to_take(struct ps_pushes *p, const uint8_t 
     struct ps_push_stream **idle = NULL, **others = NULL, **own = NULL, **free[2] = {NULL, NULL};
     uint32_t free_count[2] = {0, 0};
     const bool client_has_room = any || ps_shares_of_client(&p->shares, share) < PS_PUSH_STREAMS_PER_CLIENT;
-    const bool network_has_room = any || ps_shares_of_network(&p->shares, share) < network_share(p);
+    const bool network_has_room =
+        any || ps_shares_of_network(&p->shares, share) < ps_push_guard_share(&p->guard, PS_PUSH_STREAMS_MAX);
     const struct stream_sets sets = sets_of(p, uuid, stream_id);
     for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
         const uint32_t set = i / PS_PUSH_SET_WAYS;
@@ -207,7 +201,8 @@ static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *
         return MR_OK;
     const struct ps_share share = ps_shares_find(&p->shares, id->uuid, id->network);
     struct ps_push_stream **place = place_to_take(p, id->uuid, id->stream_id, share, any);
-    if (place == NULL && ps_shares_of_network(&p->shares, share) >= network_share(p) &&
+    if (place == NULL &&
+        ps_shares_of_network(&p->shares, share) >= ps_push_guard_share(&p->guard, PS_PUSH_STREAMS_MAX) &&
         pushes_sweep(p, share))
         place = place_to_take(p, id->uuid, id->stream_id, share, any);
     if (place == NULL)

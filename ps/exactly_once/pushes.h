@@ -94,6 +94,12 @@ struct ps_push_guard {
     void *arg;
 };
 
+/* Of so many places of a record, how many one network may hold: all of them where the guard does not say. */
+static inline uint32_t ps_push_guard_share(const struct ps_push_guard *guard, uint32_t places)
+{
+    return guard->network_share != NULL ? guard->network_share(guard->arg, places) : places;
+}
+
 struct ps_pushes;
 
 /* Push streams that were known and had to make room for others since the record was made. */

@@ -55,8 +55,7 @@ static struct ps_push_id id_of(const struct ps_op *op)
         .uuid = op->request->client_uuid,
         .stream_id =
             stream_id != 0 ? stream_id : mr_push_stream_of_core(op->core->node->core_count, op->core->index),
-        .number = mr_push_number(sequence_of(op)),
-        .network = op->request->network};
+        .number = mr_push_number(sequence_of(op))};
 }
 
 /* A core's push stream of this map is its core's alone; push streams of other maps are everybody's. Other
@@ -90,6 +89,7 @@ static enum ps_push_state look_up(const struct ps_op *op)
     struct ps_push_id id = id_of(op);
     if (!check_number(op, &id) || !ps_check_all_partitions(op, "push", id.number))
         return PS_PUSH_WAITS;
+    id.network = mr_call_ref_network(op->ep, op->request->ref);
     enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);
     if (state == PS_PUSH_NO_MEMORY) {
         ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
@@ -746,7 +746,8 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
 
 static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
-    const struct ps_stream_user user = {op->request->client_uuid, op->request->network};
+    const struct ps_stream_user user = {op->request->client_uuid,
+                                        mr_call_ref_network(op->ep, op->request->ref)};
     enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id, &user);
     if (status == MR_BUSY) {
         ps_hold_back(op, &op->core->counters.pushes_waiting);

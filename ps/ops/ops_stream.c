@@ -29,7 +29,8 @@ bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *pla
 
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan)
 {
-    const struct ps_stream_user user = {op->request->client_uuid, op->request->network};
+    const struct ps_stream_user user = {op->request->client_uuid,
+                                        mr_call_ref_network(op->ep, op->request->ref)};
     enum mr_status status = ps_applied_batches_claim(op->core->applied, stream, plan, &user);
     if (status == MR_ALREADY_STARTED) {
         return ps_refuse(

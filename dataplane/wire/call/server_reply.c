@@ -33,6 +33,12 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
     return true;
 }
 
+uint64_t mr_call_ref_network(const struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_address address;
+    return mr_call_ref_address(ep, ref, &address) ? mr_address_network(address.ip) : 0;
+}
+
 void mr_call_turn(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     struct mr_slot *slot = slot_find(ep, ref);

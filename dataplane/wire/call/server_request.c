@@ -161,7 +161,6 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
                 session->peer.session_id, slot->call_id},
         .message = &ep->message,
         .client_uuid = session->client_uuid,
-        .network = mr_address_network(session->peer.address.ip),
         .role = (enum mr_role)session->role,
         .capabilities = session->capabilities,
         .now_us = ep->now_us,
