@@ -12,18 +12,19 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/format/op.h"
+#include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/wire_client.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 #define NODES        3u
 #define SESSION_MS   1500u
 #define KEYS         48u /* some for each core of each node */
 #define RANGE_VALUES 2u  /* of "scale" */
 #define DIM          4u
-#define LIMIT_S      60
 #define HEIRS        2u
 #define CALL_MS      60000u
 #define METRICS_PORT 7990u /* of the first node */
@@ -64,10 +65,9 @@ static void ask_owner(uint32_t partition, struct wire_client_request *request)
 {
     static struct cluster_shown s;
     char text[WIRE_CLIENT_TEXT_BYTES] = "";
-    const time_t end = time(NULL) + LIMIT_S;
     enum mr_status status = MR_BUSY;
-    while (status != MR_OK) {
-        assert_true(time(NULL) < end);
+    for (const uint64_t began_us = wait_clock_us(); status != MR_OK;) {
+        assert_true(wait_clock_us() - began_us < UINT64_C(1000000) * WAIT_LIMIT_S);
         cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
         uint32_t n = 0;
         while (strcmp(nodes[n].name, s.nodes[s.owner[partition]].name) != 0)
@@ -78,17 +78,21 @@ static void ask_owner(uint32_t partition, struct wire_client_request *request)
     }
 }
 
+static enum mr_status ask_once(const struct cluster_node *n, const struct wire_client_request *request,
+                               char *text)
+{
+    struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
+    const enum mr_status status = wire_client_ask(client, request, CALL_MS, text);
+    wire_client_destroy(client);
+    return status;
+}
+
 /* Asks again while the node loads its part. */
 static void ask_node(const struct cluster_node *n, const struct wire_client_request *request)
 {
     char text[WIRE_CLIENT_TEXT_BYTES] = "";
-    const time_t end = time(NULL) + LIMIT_S;
     enum mr_status status = MR_CHECKPOINT_RUNNING;
-    while (status == MR_CHECKPOINT_RUNNING && time(NULL) < end) {
-        struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
-        status = wire_client_ask(client, request, CALL_MS, text);
-        wire_client_destroy(client);
-    }
+    WAIT_UNTIL(status = ask_once(n, request, text), status != MR_CHECKPOINT_RUNNING);
     if (status != MR_OK)
         fail_msg("%s: %s", mr_status_text(status), text);
 }
@@ -175,12 +179,7 @@ static void wait_saved(const struct cluster_node *n, struct saved *saved)
                                             .tensor_count = 1,
                                             .show = note_state,
                                             .context = saved};
-    const time_t end = time(NULL) + LIMIT_S;
-    while (saved->state != 0) {
-        assert_true(time(NULL) < end);
-        ask_node(n, &ask);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
+    WAIT_UNTIL(ask_node(n, &ask), saved->state == 0);
 }
 
 /* Returns the number of the checkpoint, once it is committed. */
@@ -200,19 +199,7 @@ static void place(const char *name, uint64_t id, char out[400])
                    directory + bytes);
 }
 
-static int run_ckpt(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run_ckpt(const char *format, ...)
-{
-    char line[1300];
-    va_list arguments;
-    int n = snprintf(line, sizeof(line), "%s ckpt ", millrace);
-    va_start(arguments, format);
-    n += vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
-    va_end(arguments);
-    assert_int_in_range(n, 1, sizeof(line) - 6);
-    memcpy(line + n, " >&2", 5);
-    return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
-}
+#define run_ckpt(format, ...) command_run("%s ckpt " format " >&2", millrace, __VA_ARGS__)
 
 static int ckpt(const char *command, uint64_t a, uint64_t b)
 {
@@ -353,7 +340,7 @@ static uint64_t given_up(const struct cluster_node *n)
 static void a_file_that_comes_after_its_cut_was_given_up_is_ignored(void **state)
 {
     static struct cluster_shown s;
-    char late[128], command[400];
+    char late[128];
     (void)state;
     if (is_remote)
         skip();
@@ -364,9 +351,7 @@ static void a_file_that_comes_after_its_cut_was_given_up_is_ignored(void **state
     const uint64_t id = given_up(&nodes[0]);
     assert_true(id > last);
     (void)snprintf(late, sizeof(late), "%s/CLUSTER-%llu", directory, (unsigned long long)id);
-    (void)snprintf(command, sizeof(command), "cp %s/CLUSTER-%llu %s", directory, (unsigned long long)last,
-                   late);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a copy */
+    assert_int_equal(command_run("cp %s/CLUSTER-%llu %s", directory, (unsigned long long)last, late), 0);
     cluster_node_kill(&nodes[0]);
     for (uint32_t i = 0; i < NODES; i += 2)
         cluster_node_start(&nodes[i], millraced);
@@ -491,22 +476,6 @@ static void another_cluster_begins_with_it(void **state)
     (void)temporary_directory_remove(to);
 }
 
-/* Runs a shell command; returns its exit code, and what it has written. */
-static int run_shell(char *out, size_t out_bytes, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int run_shell(char *out, size_t out_bytes, const char *format, ...)
-{
-    char line[1000];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-    FILE *f = popen(line, "r"); /* NOLINT(cert-env33-c): our own programs */
-    assert_non_null(f);
-    out[fread(out, 1, out_bytes - 1, f)] = '\0';
-    return WEXITSTATUS(pclose(f));
-}
-
 /* A command that asks about a node which has failed ends with this exit code, and says `why`: at last, as
  * nodes learn of each other's states through ZooKeeper. */
 static void expect_why(int code, const char *why, const char *format, ...)
@@ -519,13 +488,9 @@ static void expect_why(int code, const char *why, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    const time_t end = time(NULL) + LIMIT_S;
-    int got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
-    while ((got != code || strstr(out, why) == NULL) && time(NULL) < end) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
-    }
-    if (got != code || strstr(out, why) == NULL)
+    int got = 0;
+    if (!WAIT_WITHIN(WAIT_LIMIT_S, got = command_output(out, sizeof(out), "{ %s; } 2>&1", line),
+                     got == code && strstr(out, why) != NULL))
         fail_msg("%s: exit code %d, and no \"%s\" in: %.2000s", line, got, why, out);
 }
 
@@ -543,9 +508,10 @@ static void expect_http(const struct cluster_node *n, const char *path, const ch
 static enum mr_status look_up_at(const struct cluster_node *n, char *text)
 {
     static struct cluster_shown s;
-    const time_t end = time(NULL) + LIMIT_S;
     enum mr_status status = MR_WRONG_OWNER;
-    while ((status == MR_WRONG_OWNER || status == MR_BUSY) && time(NULL) < end) {
+    const uint64_t began_us = wait_clock_us();
+    while ((status == MR_WRONG_OWNER || status == MR_BUSY) &&
+           wait_clock_us() - began_us < UINT64_C(1000000) * WAIT_LIMIT_S) {
         uint64_t key = 0;
         cluster_node_wait(n, &s, all_is_owned, "all partitions are owned");
         while (strcmp(s.nodes[s.owner[mr_partition_of(mr_key_hash(key, 0))]].name, n->name) != 0)
