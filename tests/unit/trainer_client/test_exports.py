@@ -35,9 +35,8 @@ def exported(nm, library):
     lines = subprocess.run(
         [nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True
     ).stdout
-    return {line.split()[2].split("@")[0] for line in lines.splitlines() if len(line.split()) == 3} - {
-        "MILLRACE_0"
-    }
+    names = {line.split()[2].split("@")[0] for line in lines.splitlines() if len(line.split()) == 3}
+    return names - {"__bss_start", "_edata", "_end"}  # which gold adds
 
 
 def main():
