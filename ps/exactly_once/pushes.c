@@ -141,21 +141,20 @@ static bool is_older(struct ps_push_stream *const *at, struct ps_push_stream *co
     return than == NULL || (*at)->used < (*than)->used;
 }
 
-/* A place for a push stream of this share: a free one, in the emptier of its sets, else that of the push
+/* A place for a push stream of this client: a free one, in the emptier of its sets, else that of the push
  * stream used longest ago, with nothing in flight, of those that may be forgotten, then, with `any`, of
  * all, then of its own client. `any`: the limits of shares do not hold. NULL: there is none. */
-static struct ps_push_stream **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id,
-                                             struct ps_share share, bool any)
+static struct ps_push_stream **place_to_take(struct ps_pushes *p, const uint8_t *uuid,
+                                             const struct stream_sets *sets, struct ps_share share, bool any)
 {
     struct ps_push_stream **idle = NULL, **others = NULL, **own = NULL, **free[2] = {NULL, NULL};
     uint32_t free_count[2] = {0, 0};
     const bool client_has_room = any || ps_shares_of_client(&p->shares, share) < PS_PUSH_STREAMS_PER_CLIENT;
     const bool network_has_room =
         any || ps_shares_of_network(&p->shares, share) < ps_push_guard_share(&p->guard, PS_PUSH_STREAMS_MAX);
-    const struct stream_sets sets = sets_of(p, uuid, stream_id);
     for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
         const uint32_t set = i / PS_PUSH_SET_WAYS;
-        struct ps_push_stream **at = &p->places[sets.first[set] + i % PS_PUSH_SET_WAYS];
+        struct ps_push_stream **at = &p->places[sets->first[set] + i % PS_PUSH_SET_WAYS];
         if (*at == NULL) {
             free[set] = at;
             free_count[set]++;
@@ -199,12 +198,13 @@ static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *
     *out = pushes_find(p, id->uuid, id->stream_id);
     if (*out != NULL)
         return MR_OK;
+    const struct stream_sets sets = sets_of(p, id->uuid, id->stream_id);
     const struct ps_share share = ps_shares_find(&p->shares, id->uuid, id->network);
-    struct ps_push_stream **place = place_to_take(p, id->uuid, id->stream_id, share, any);
+    struct ps_push_stream **place = place_to_take(p, id->uuid, &sets, share, any);
     if (place == NULL &&
         ps_shares_of_network(&p->shares, share) >= ps_push_guard_share(&p->guard, PS_PUSH_STREAMS_MAX) &&
         pushes_sweep(p, share))
-        place = place_to_take(p, id->uuid, id->stream_id, share, any);
+        place = place_to_take(p, id->uuid, &sets, share, any);
     if (place == NULL)
         return MR_BUSY;
     if (*place != NULL) {
@@ -215,7 +215,7 @@ static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *
     *out = *place = ps_arena_alloc(p->arena, sizeof(**place), 8);
     if (*out == NULL)
         return MR_OUT_OF_MEMORY;
-    p->tags[place - p->places] = sets_of(p, id->uuid, id->stream_id).tag;
+    p->tags[place - p->places] = sets.tag;
     memcpy((*out)->uuid, id->uuid, MR_UUID_BYTES);
     (*out)->stream_id = id->stream_id;
     (*out)->network = id->network;
@@ -524,8 +524,9 @@ static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
     if (pushes_find(p, piece->uuid, piece->stream_id) != NULL)
         return false;
+    const struct stream_sets sets = sets_of(p, piece->uuid, piece->stream_id);
     const struct ps_share share = ps_shares_find(&p->shares, piece->uuid, 0);
-    struct ps_push_stream **place = place_to_take(p, piece->uuid, piece->stream_id, share, true);
+    struct ps_push_stream **place = place_to_take(p, piece->uuid, &sets, share, true);
     const bool is_taken = place != NULL && *place != NULL;
     const bool is_idle = is_taken && p->guard.now_s != NULL && may_be_forgotten(p, *place);
     return place == NULL || (is_taken && !is_idle && (*place)->used > piece->used);
