@@ -326,6 +326,16 @@ uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_i
     return *(const uint32_t *)reply->tensors[0].data;
 }
 
+void node_save_row(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
+{
+    const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[3].dims[0], 1);
+    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, out);
+    assert_int_equal(out[MR_SAVE_ROW_NUMBER], number);
+}
+
 float node_value(struct node_fixture *n, uint32_t table, uint64_t key)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/wire/format/bodies.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/config/config.h"
@@ -94,6 +95,8 @@ uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_i
                          uint32_t samples, float value);
 /* The first value of a key's row, without making one. */
 float node_value(struct node_fixture *n, uint32_t table, uint64_t key);
+/* What CHECKPOINT_STATUS says of the save of that number. */
+void node_save_row(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS]);
 /* A counter of a core's STATS. */
 uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name);
 /* Waits until no save runs; the first tensor of CHECKPOINT_STATUS then. */

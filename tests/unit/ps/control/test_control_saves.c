@@ -44,20 +44,9 @@ static struct asked save(struct node_fixture *n, uint64_t step, uint64_t trainer
                           *(const uint64_t *)reply->tensors[1].data};
 }
 
-/* What the list says of one save. */
-static void look(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
-{
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
-    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
-    node_check(reply, MR_OK, NULL);
-    assert_int_equal(reply->tensors[3].dims[0], 1);
-    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, out);
-    assert_int_equal(out[MR_SAVE_ROW_NUMBER], number);
-}
-
 static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
-    WAIT_UNTIL(look(n, number, out), out[MR_SAVE_ROW_STATE] == ENDED);
+    WAIT_UNTIL(node_save_row(n, number, out), out[MR_SAVE_ROW_STATE] == ENDED);
 }
 
 static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t key,
@@ -112,12 +101,12 @@ static void a_cut_at_a_step_has_all_of_it_and_nothing_behind(void **state)
     push(n, table, 1, 1);
     struct asked asked = save(n, 3, 1, 0);
     assert_int_equal(asked.id, 0);
-    look(n, asked.number, entry);
+    node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_int_equal(entry[MR_SAVE_ROW_STEP], 3);
     push(n, table, 1, 2);
     push(n, table, 1, 3);
-    look(n, asked.number, entry);
+    node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP); /* it may push again at step 3 */
     push(n, table, 2, 3);
     post_push(n, &behind, table, 1, 4);
@@ -158,7 +147,7 @@ static void who_is_held_and_who_is_not(void **state)
     node_check(node_call_step(n, node_core_of_key(n, no_key, 0), MR_OP_LOOKUP, (uint16_t)table, 4,
                               MR_FEED_READ_ONLY, &t, 1),
                MR_OK, NULL);
-    look(n, asked.number, entry);
+    node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_false(held.is_answered);
     assert_int_equal(node_counter(n, 0, "checkpoint.trainers_awaited"), 2);
@@ -166,7 +155,7 @@ static void who_is_held_and_who_is_not(void **state)
     wait_for_end(n, save(n, 0, 0, 0).number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
     assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 0);
-    look(n, asked.number, entry);
+    node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     node_check(node_restore(n, 0), MR_OK, NULL); /* this ends it */
     node_check(node_wait(n, &held), MR_OK, NULL);
@@ -194,7 +183,7 @@ static void check_cancelled(struct node_fixture *n, uint64_t number)
 {
     uint64_t entry[MR_SAVE_ROW_WORDS];
     node_check(cancel(n, number), MR_OK, NULL);
-    look(n, number, entry);
+    node_save_row(n, number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], ENDED);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_CANCELLED);
     node_check(cancel(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
@@ -219,7 +208,7 @@ static void one_that_waits_can_be_cancelled(void **state)
     check_cancelled(n, first);
     node_check(node_wait(n, &held), MR_OK, NULL);
     node_call_end(&held);
-    WAIT_UNTIL(look(n, second, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
+    WAIT_UNTIL(node_save_row(n, second, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
     check_cancelled(n, second);
@@ -270,7 +259,7 @@ static void one_being_written_can_be_cancelled(void **state)
     assert_int_equal(asked.id, 1);
     assert_true(node_counter(n, 0, "checkpoint.running_bytes_total") >= UINT64_C(64) << 20);
     do { /* the list tells how far it is */
-        look(n, asked.number, entry);
+        node_save_row(n, asked.number, entry);
         assert_int_equal(entry[MR_SAVE_ROW_STATE], WRITING);
     } while (entry[MR_SAVE_ROW_BYTES] == 0);
     assert_int_not_equal(entry[MR_SAVE_ROW_DURATION_US], 0);
@@ -281,7 +270,7 @@ static void one_being_written_can_be_cancelled(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_cancelled"), 1);
     node_check(node_restore(n, 0), MR_CHECKPOINT_NOT_FOUND, NULL);
-    look(n, asked.number, entry);
+    node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_ID], 1);
     uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = PS_ASKED_DELTA};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
@@ -480,7 +469,7 @@ static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
     push(n, table, 1, 5);
     number = save(n, 5, 2, 0).number;
     push(n, table, 1, 6); /* held until then */
-    look(n, number, entry);
+    node_save_row(n, number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], ENDED);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_DEADLINE_EXCEEDED);
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
@@ -519,13 +508,13 @@ static void a_second_save_is_refused_or_waits(void **state)
     struct asked second = save(n, 8, 1, 1);
     assert_int_equal(second.number, first.number + 1);
     assert_int_equal(save(n, 8, 1, 1).number, second.number); /* the same again is the same */
-    look(n, second.number, entry);
+    node_save_row(n, second.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], QUEUED);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     for (uint64_t step = 6; step <= 9; step++) {
         push(n, table, 1, step);
         if (step == 8) /* the second one is armed by now, or finds out that it is late: not so fast */
-            WAIT_UNTIL(look(n, second.number, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
+            WAIT_UNTIL(node_save_row(n, second.number, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
     }
     wait_for_end(n, first.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);

@@ -90,18 +90,9 @@ static void another_machine_goes_on_from_the_store(void **state)
     node_start(n, 1);
 }
 
-/* What is reported of a save. */
-static void look(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
-{
-    const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
-    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
-    node_check(reply, MR_OK, NULL);
-    mr_body_read_row(MR_BODY_SAVE_ROW, &reply->tensors[3], 0, out);
-}
-
 static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
-    WAIT_UNTIL(look(n, number, out), out[MR_SAVE_ROW_REMOTE] == PS_COPIED_THERE);
+    WAIT_UNTIL(node_save_row(n, number, out), out[MR_SAVE_ROW_REMOTE] == PS_COPIED_THERE);
 }
 
 /* When it was there on the disk, and when in the store; of partial ones, too. */
@@ -117,7 +108,7 @@ static void both_instants_are_told(void **state)
     (void)make_table(n);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
     assert_int_equal(node_save(n), 1);
-    look(n, 1, save);
+    node_save_row(n, 1, save);
     assert_int_equal(save[MR_SAVE_ROW_REMOTE], PS_COPIED_NOT_YET);
     assert_int_not_equal(save[MR_SAVE_ROW_COMMITTED_MS], 0);
     assert_int_equal(save[MR_SAVE_ROW_REMOTE_MS], 0);
