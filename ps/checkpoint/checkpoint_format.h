@@ -12,14 +12,13 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/io/store.h"
 
-#define PS_FORMAT_VERSION   7u /* with the capabilities that the content needs */
-#define PS_FORMAT_VERSION_6 6u /* without them; written when none is needed */
-#define PS_FORMAT_VERSION_5                                                                                  \
-    5u /* with push streams of cores only, without ranges of variables; is read as well */
-#define PS_FORMAT_VERSION_4  4u          /* without parameters; is read as well */
-#define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
-#define PS_FORMAT_VERSION_2  2u          /* without deltas and observations; is read as well */
-#define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
+#define PS_FORMAT_VERSION    7u /* with the capabilities that the content needs */
+#define PS_FORMAT_VERSION_6  6u /* without them; written when none is needed */
+#define PS_FORMAT_VERSION_5  5u /* push streams of cores only, no ranges of variables; is read as well */
+#define PS_FORMAT_VERSION_4  4u /* without parameters; is read as well */
+#define PS_FORMAT_VERSION_3  3u /* without the node's clock; is read as well */
+#define PS_FORMAT_VERSION_2  2u /* without deltas and observations; is read as well */
+#define PS_FORMAT_VERSION_1  1u /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
 #define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */
 #define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */

@@ -136,11 +136,11 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
         snprintf(text, PS_CONTROL_TEXT_BYTES, "no delta is possible now: %s", why_not);
         return MR_INVALID_ARGUMENT;
     }
-    bool is_delta = (request->kind == PS_ASKED_DELTA && !request->is_by_trainer) ||
-                    (request->kind != PS_ASKED_FULL && !ps_save_chain_is_long(chain, &limits));
-    if (may_be && is_delta && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
+    bool wants_delta = (request->kind == PS_ASKED_DELTA && !request->is_by_trainer) ||
+                       (request->kind != PS_ASKED_FULL && !ps_save_chain_is_long(chain, &limits));
+    if (may_be && wants_delta && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
         mr_log_info("save_is_full", "a full checkpoint, as no delta is possible now: %s", why_not);
-    entry->is_delta = why_not == NULL && is_delta;
+    entry->is_delta = why_not == NULL && wants_delta;
     entry->parent_id = entry->is_delta ? chain->last_id : 0;
     return MR_OK;
 }

@@ -1,8 +1,8 @@
 /* Bodies: tensors of words, of which each side knows by ops.def what stands where.
  *
  * MR_RESTORED_STEP is the place of a word, MR_RESTORED_WORDS how many there are, MR_BODY_RESTORED the body.
- * Whoever reads one copies it with mr_body_read() or mr_body_read_row(), into as many words as this version
- * has: those that an older sender lacks are 0, and further ones of a newer sender are left out. */
+ * A reader copies it with mr_body_read() or mr_body_read_row() into as many words as this version has: words
+ * missing in an older sender's body are 0, additional words of a newer sender are ignored. */
 #ifndef MR_BODIES_H
 #define MR_BODIES_H
 
