@@ -209,16 +209,41 @@ bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLU
     return true;
 }
 
+/* Puts a capability into use, if all nodes of the map have it. */
+static bool comes_into_use(struct ps_cluster_map *map, uint64_t needs)
+{
+    if (ps_cluster_map_lacking(map, needs) != PS_CLUSTER_NO_NODE)
+        return false;
+    map->needs |= needs;
+    return true;
+}
+
+bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over_s)
+{
+    if (map->take_over_s == take_over_s || map->node_count == 0 || !comes_into_use(map, MR_CAN(TAKE_OVER)))
+        return false;
+    map->take_over_s = take_over_s;
+    map->epoch++;
+    return true;
+}
+
 bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
                               const bool present[PS_CLUSTER_NODES_MAX])
 {
     if (dead >= map->node_count || present[dead])
         return false;
+    const uint64_t last_id = map->last_id;
     struct ps_cluster_map next = *map;
     forget_process(&next, dead);
-    if (!grant_all(&next, dead, present))
+    if (!grant_all(&next, dead, present) || !comes_into_use(&next, MR_CAN(TAKE_OVER)))
         return false;
     next.epoch++;
+    for (uint32_t p = 0; p < next.partition_count; p++) {
+        if (next.grant[p] <= last_id)
+            continue;
+        next.restored_in[p] = next.epoch;
+        next.restored_from[p] = next.committed;
+    }
     *map = next;
     return true;
 }

@@ -10,6 +10,10 @@
  * grant; a node that has a grant and no such state loads the partition from the newest checkpoint of the
  * cluster.
  *
+ * A take-over is such a grant: the partition goes on from a checkpoint, and what was pushed since is sent
+ * again by the clients, which see by restored_in that it is no move. A map has any of this only if all nodes
+ * have MR_CAN(TAKE_OVER).
+ *
  * The map's places are slots. A slot is a partition's number with its bits in reverse (van der Corput's
  * sequence): so any run of slots is spread evenly over all partitions, and with them over the cores of its
  * owner, whose slices of partitions are contiguous. Elsewhere in this folder partitions are named by their
@@ -62,6 +66,11 @@ struct ps_cluster_map {
     struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
     uint16_t owner[PS_CLUSTER_PARTITIONS_MAX]; /* an index of nodes, or PS_CLUSTER_NO_NODE */
     uint64_t grant[PS_CLUSTER_PARTITIONS_MAX]; /* by which the owner has it */
+    /* In which epoch it went last to an owner that loads it from a checkpoint of the cluster, 0: never; and
+     * from which checkpoint, 0: it begins as the cluster did. Other changes of owners leave both. */
+    uint64_t restored_in[PS_CLUSTER_PARTITIONS_MAX];
+    uint64_t restored_from[PS_CLUSTER_PARTITIONS_MAX];
+    uint32_t take_over_s; /* a node without a session for longer loses its partitions; 0: it keeps them */
     uint32_t move_count;
     struct ps_cluster_move
         moves[PS_CLUSTER_MOVES_MAX];    /* of disjoint partitions, and none while there is a cut */
@@ -134,8 +143,12 @@ bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint3
  * stopped to serve it. */
 bool ps_cluster_map_finish_move(struct ps_cluster_map *map, uint64_t id);
 bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id);
-/* Grants what a dead node owns to those that are present, the least loaded first. Proposed only after the
- * coordinator has declared the node's session dead, by which time its lease has ended. */
+/* Sets after how many seconds a node without a session loses its partitions. False: it is so, or some node
+ * cannot read that. */
+bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over_s);
+/* Grants what a dead node owns to those that are present, the least loaded first, which load it from the
+ * newest checkpoint. Proposed only after the coordinator has declared the node's session dead, by which time
+ * its lease has ended. False: nobody is there, it owns nothing, or some node cannot read that. */
 bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
                               const bool present[PS_CLUSTER_NODES_MAX]);
 /* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */

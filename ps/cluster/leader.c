@@ -26,6 +26,7 @@ static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next
         is_changed |= ps_cluster_map_join(next, &view->registered[i]);
     if (find_present(view, next, present) >= view->nodes_wanted)
         is_changed |= ps_cluster_map_spread(next, present);
+    is_changed |= ps_cluster_map_set_take_over(next, view->take_over_s);
     next->epoch = view->map->epoch + (is_changed ? 1 : 0);
     return is_changed;
 }

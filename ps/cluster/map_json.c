@@ -36,20 +36,31 @@ static json_t *nodes_json(const struct ps_cluster_map *map)
     return nodes;
 }
 
+static bool is_same_run(const struct ps_cluster_map *map, uint32_t a, uint32_t b)
+{
+    return map->owner[a] == map->owner[b] && map->grant[a] == map->grant[b] &&
+           map->restored_in[a] == map->restored_in[b] && map->restored_from[a] == map->restored_from[b];
+}
+
 static json_t *owners_json(const struct ps_cluster_map *map)
 {
     json_t *owners = json_array();
     uint32_t count;
     for (uint32_t first = 0; first < map->partition_count; first += count) {
         const uint32_t owner = map->owner[first];
-        for (count = 1; first + count < map->partition_count; count++)
-            if (map->owner[first + count] != owner || map->grant[first + count] != map->grant[first])
-                break;
-        if (owner != PS_CLUSTER_NO_NODE)
-            (void)json_array_append_new(owners,
-                                        json_pack("{s:I, s:I, s:s, s:I}", "first", (json_int_t)first, "count",
-                                                  (json_int_t)count, "node", map->nodes[owner].name, "grant",
-                                                  (json_int_t)map->grant[first]));
+        for (count = 1; first + count < map->partition_count && is_same_run(map, first, first + count);)
+            count++;
+        if (owner == PS_CLUSTER_NO_NODE)
+            continue;
+        json_t *run =
+            json_pack("{s:I, s:I, s:s, s:I}", "first", (json_int_t)first, "count", (json_int_t)count, "node",
+                      map->nodes[owner].name, "grant", (json_int_t)map->grant[first]);
+        if (map->restored_in[first] != 0) {
+            (void)json_object_set_new(run, "restored_in", json_integer((json_int_t)map->restored_in[first]));
+            (void)json_object_set_new(run, "restored_from",
+                                      json_integer((json_int_t)map->restored_from[first]));
+        }
+        (void)json_array_append_new(owners, run);
     }
     return owners;
 }
@@ -85,6 +96,8 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
         (void)json_object_set_new(root, "last_cut", json_integer((json_int_t)map->last_cut));
     if (map->needs != 0)
         (void)json_object_set_new(root, "needs", ps_json_id_of(map->needs));
+    if (map->take_over_s != 0)
+        (void)json_object_set_new(root, "take_over_s", json_integer((json_int_t)map->take_over_s));
     if (map->balances)
         (void)json_object_set_new(root, "balance",
                                   json_pack("{s:I}", "mib_s", (json_int_t)map->balance_mib_s));
@@ -210,11 +223,16 @@ static void read_owners(struct ps_json_reader *r, const json_t *root, struct ps_
         read_range(r, object, map, &first, &count);
         const uint32_t node = node_named(r, map, object, "node");
         const uint64_t grant = ps_json_number(r, object, "grant", map->last_id);
+        const bool is_restored = json_object_get(object, "restored_in") != NULL;
+        const uint64_t in = is_restored ? ps_json_number(r, object, "restored_in", map->epoch) : 0;
+        const uint64_t from = is_restored ? ps_json_number(r, object, "restored_from", map->last_id) : 0;
         for (uint32_t p = first; p < first + count && r->is_good; p++) {
             if (map->owner[p] != PS_CLUSTER_NO_NODE)
                 ps_json_fault(r, "has two owners", "first");
             map->owner[p] = (uint16_t)node;
             map->grant[p] = grant;
+            map->restored_in[p] = in;
+            map->restored_from[p] = from;
         }
     }
 }
@@ -285,6 +303,8 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
         read_owners(r, root, map);
     if (r->is_good)
         read_moves(r, root, map);
+    if (json_object_get(root, "take_over_s") != NULL)
+        map->take_over_s = (uint32_t)ps_json_number(r, root, "take_over_s", UINT32_MAX);
     const json_t *balance = json_object_get(root, "balance");
     map->balances = balance != NULL;
     if (map->balances)

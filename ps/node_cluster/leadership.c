@@ -8,8 +8,8 @@
 #include "ps/cluster/leader.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-#define TAKE_OVER_US 0u                    /* a node that is away keeps its partitions */
-#define FORGET_US    UINT64_C(86400000000) /* and its name, if it owns none, for a day */
+#define TAKE_OVER_S 0u                    /* a node that is away keeps its partitions */
+#define FORGET_US   UINT64_C(86400000000) /* and its name, if it owns none, for a day */
 
 /* What was to move is where it should be, but for what absent nodes own. */
 static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_cluster_map *map)
@@ -54,7 +54,8 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .registered_count = view->registered_count,
                                  .absent_us = absent_us,
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
-                                 .take_over_us = TAKE_OVER_US,
+                                 .take_over_us = view->map->take_over_s * UINT64_C(1000000),
+                                 .take_over_s = TAKE_OVER_S,
                                  .forget_us = FORGET_US,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
                                  .drained = view->map->drained};

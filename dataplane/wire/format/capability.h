@@ -29,7 +29,10 @@
     X(MANY_NODES, 4, "many_nodes", "0.3.0",                                                                  \
       "clusters of more than 32 nodes: their maps, NODE_INFO with owners of u16, and checkpoints of as "     \
       "many "                                                                                                \
-      "parts")
+      "parts")                                                                                               \
+    X(TAKE_OVER, 5, "take_over", "0.3.0",                                                                    \
+      "maps of clusters with take_over_s, and since when partitions are restored; NODE_INFO with the "       \
+      "latter")
 
 enum mr_capability {
 #define MR_CAPABILITY_ENUM(name, bit, text, since, change) MR_CAPABILITY_##name = (bit),

@@ -1,8 +1,28 @@
 #include <string.h>
 #include "cluster_world.h"
 
+/* The map says which partitions went on from a checkpoint, and from which, and calls no move so. */
+static void check_restored(struct world *w, const struct ps_cluster_map *map, uint32_t p)
+{
+    const struct ps_cluster_map *before = &w->maps[map->epoch - 1];
+    const struct ps_cluster_move *move = ps_cluster_map_move(before, map->grant[p]);
+    const bool is_first = before->owner[p] == PS_CLUSTER_NO_NODE;
+    const bool is_moved = move != NULL && p >= move->first && p < (uint32_t)move->first + move->count;
+    const bool is_taken = !is_first && !is_moved && map->grant[p] != before->grant[p];
+    if (map->restored_in[p] != (is_taken ? map->epoch : before->restored_in[p]) ||
+        map->restored_from[p] != (is_taken ? before->committed : before->restored_from[p]))
+        fail(w, "map %llu says of partition %u that it was restored in %llu from %llu",
+             (unsigned long long)map->epoch, p, (unsigned long long)map->restored_in[p],
+             (unsigned long long)map->restored_from[p]);
+    if ((map->restored_in[p] != 0 || map->take_over_s != 0) && (map->needs & MR_CAN(TAKE_OVER)) == 0)
+        fail(w, "map %llu has take-overs, and does not say so", (unsigned long long)map->epoch);
+    w->counts.take_overs += is_taken;
+}
+
 void check_map(struct world *w, const struct ps_cluster_map *map)
 {
+    for (uint32_t p = 0; p < w->partition_count && map->epoch > 0; p++)
+        check_restored(w, map, p);
     for (uint32_t p = 0; p < w->partition_count; p++) {
         if (map->owner[p] == PS_CLUSTER_NO_NODE)
             continue;

@@ -15,7 +15,10 @@ static const bool nobody[PS_CLUSTER_NODES_MAX];
 
 static struct ps_cluster_node node(char name, uint32_t core_count, uint64_t start_id)
 {
-    struct ps_cluster_node n = {.core_count = core_count, .start_id = start_id, .session = start_id};
+    struct ps_cluster_node n = {.core_count = core_count,
+                                .start_id = start_id,
+                                .session = start_id,
+                                .version = {.capabilities = MR_CAN(TAKE_OVER)}};
     n.name[0] = name;
     return n;
 }
@@ -239,6 +242,52 @@ static void test_what_the_dead_owned_goes_to_the_present(void **state)
     assert_false(ps_cluster_map_take_over(&map, 0, present)); /* nobody is left */
 }
 
+/* Clients tell a take-over from a move by that. */
+static void test_the_map_says_what_is_restored_from_a_checkpoint(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, false};
+    (void)state;
+    assert_true(ps_cluster_map_take_over(&map, 1, present)); /* there is no checkpoint yet */
+    const uint64_t first = map.epoch;
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        assert_int_equal(map.restored_in[p], p < 4 ? 0 : first);
+        assert_int_equal(map.restored_from[p], 0);
+    }
+    assert_true(map.needs == MR_CAN(TAKE_OVER));
+    join('b', 2, 22);
+    assert_true(ps_cluster_map_begin_cut(&map, 40) && ps_cluster_map_commit_cut(&map, map.cut));
+    assert_true(ps_cluster_map_begin_move(&map, 2, 4, 1) &&
+                ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_int_equal(map.restored_in[3], 0); /* it moved alive */
+    assert_int_equal(map.restored_in[4], first);
+    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_int_equal(map.restored_in[1], 0);
+    assert_int_equal(map.restored_in[2], map.epoch);
+    assert_int_equal(map.restored_from[2], map.committed);
+    assert_int_equal(map.restored_in[6], first);
+    assert_true(ps_cluster_map_forget(&map, 1));
+    assert_int_equal(map.restored_in[2], map.epoch - 1);
+}
+
+static void test_take_overs_wait_until_all_nodes_can_read_them(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    const struct ps_cluster_node older = {.name = "c", .core_count = 1, .start_id = 13, .session = 13};
+    (void)state;
+    assert_true(ps_cluster_map_join(&map, &older));
+    struct ps_cluster_map before = map;
+    assert_false(ps_cluster_map_take_over(&map, 1, present));
+    assert_false(ps_cluster_map_set_take_over(&map, 30));
+    assert_memory_equal(&map, &before, sizeof(map));
+    join('c', 1, 14);
+    assert_true(ps_cluster_map_set_take_over(&map, 30));
+    assert_int_equal(map.epoch, before.epoch + 2);
+    assert_false(ps_cluster_map_set_take_over(&map, 30)); /* it is so */
+    assert_false(ps_cluster_map_join(&map, &older));
+    assert_true(ps_cluster_map_set_take_over(&map, 0));
+    assert_int_equal(map.take_over_s, 0);
+}
+
 /* Moves one after the other until nothing is left to do; returns how many. */
 static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX], const bool present[PS_CLUSTER_NODES_MAX])
 {
@@ -374,6 +423,8 @@ int main(void)
         cmocka_unit_test_setup(test_moves_that_do_not_fit_are_refused, two_nodes),
         cmocka_unit_test_setup(test_a_cut_is_committed_or_cancelled, two_nodes),
         cmocka_unit_test_setup(test_what_the_dead_owned_goes_to_the_present, two_nodes),
+        cmocka_unit_test_setup(test_the_map_says_what_is_restored_from_a_checkpoint, two_nodes),
+        cmocka_unit_test_setup(test_take_overs_wait_until_all_nodes_can_read_them, two_nodes),
         cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
         cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
         cmocka_unit_test_setup(test_the_absent_do_not_decide_for_the_present, two_nodes),

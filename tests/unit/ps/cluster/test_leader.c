@@ -27,7 +27,10 @@ static int set_up(void **state)
     (void)state;
     ps_cluster_map_init(&map, 12);
     for (uint32_t i = 0; i < 3; i++) {
-        nodes[i] = (struct ps_cluster_node){.core_count = 1, .start_id = 10 + i, .session = 20 + i};
+        nodes[i] = (struct ps_cluster_node){.core_count = 1,
+                                            .start_id = 10 + i,
+                                            .session = 20 + i,
+                                            .version = {.capabilities = MR_CAN(TAKE_OVER)}};
         nodes[i].name[0] = (char)('a' + (int)i);
         absent_us[i] = 0;
         drained[i] = false;
@@ -140,6 +143,19 @@ static void test_the_dead_are_replaced_if_that_is_wanted(void **state)
     assert_int_equal(ps_cluster_map_load(&map, 0), 12);
 }
 
+/* All leaders go by the map; what it says is what the leader is configured with. */
+static void test_the_leader_says_after_how_long(void **state)
+{
+    (void)state;
+    view.take_over_s = 30;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.take_over_s, 30);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.take_over_s = 0;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.take_over_s, 0);
+}
+
 static void test_a_checkpoint_is_committed_once_all_is_written(void **state)
 {
     (void)state;
@@ -211,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup(test_names_that_nobody_uses_leave_the_map, set_up),
         cmocka_unit_test_setup(test_those_that_are_there_are_balanced_without_the_absent, set_up),
         cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),
+        cmocka_unit_test_setup(test_the_leader_says_after_how_long, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_is_committed_once_all_is_written, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),
         cmocka_unit_test_setup(test_a_late_checkpoint_is_given_up_unless_it_is_there, set_up),

@@ -55,6 +55,9 @@ static void expect_same(void)
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
     assert_memory_equal(again.grant, map.grant, sizeof(map.grant));
+    assert_memory_equal(again.restored_in, map.restored_in, sizeof(map.restored_in));
+    assert_memory_equal(again.restored_from, map.restored_from, sizeof(map.restored_from));
+    assert_int_equal(again.take_over_s, map.take_over_s);
     assert_memory_equal(again.drained, map.drained, sizeof(map.drained));
     assert_int_equal(again.balances, map.balances);
     assert_int_equal(again.balance_mib_s, map.balance_mib_s);
@@ -139,6 +142,30 @@ static void test_maps_are_read_as_they_were_written(void **state)
     expect_same();
 }
 
+/* Neighbours that were taken over at different times are not one run, even if a later move made their grants
+ * equal. */
+static void test_take_overs_are_read_as_they_were_written(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    (void)state;
+    expect_text("restored", false);
+    expect_text("take_over", false);
+    for (uint32_t i = 0; i < map.node_count; i++)
+        map.nodes[i].version = (struct mr_peer_version){.capabilities = MR_CAN(TAKE_OVER), .text = "0.3.0"};
+    assert_true(ps_cluster_map_set_take_over(&map, 30));
+    assert_true(ps_cluster_map_take_over(&map, 1, present)); /* there is no checkpoint yet */
+    expect_same();
+    expect_text("\"take_over_s\":30", true);
+    expect_text("\"restored_from\":0", true);
+    assert_true(ps_cluster_map_begin_cut(&map, 77) && ps_cluster_map_commit_cut(&map, map.cut));
+    present[0] = false;
+    assert_true(ps_cluster_map_take_over(&map, 0, present));
+    expect_same();
+    for (uint32_t p = 0; p < map.partition_count; p++)
+        map.grant[p] = 1;
+    expect_same();
+}
+
 /* The most that a map can be: every partition's owner is another one than its neighbour's. */
 static void test_the_largest_map_fits_a_znode(void **state)
 {
@@ -154,9 +181,10 @@ static void test_the_largest_map_fits_a_znode(void **state)
     map.node_count = PS_CLUSTER_NODES_MAX;
     for (uint32_t p = 0; p < PS_CLUSTER_PARTITIONS_MAX; p++) {
         map.owner[p] = (uint16_t)(p % map.node_count);
-        map.grant[p] = p;
+        map.grant[p] = map.restored_in[p] = map.restored_from[p] = UINT64_C(1000000000) + p;
     }
-    map.last_id = PS_CLUSTER_PARTITIONS_MAX;
+    map.last_id = map.epoch = UINT64_C(1000000000) + PS_CLUSTER_PARTITIONS_MAX;
+    map.needs = MR_CAN(TAKE_OVER);
     char *json = ps_cluster_map_json(&map);
     assert_true(strlen(json) < 1000u * 1000u); /* ZooKeeper's jute.maxbuffer is 1 MB less some bytes */
     free(json);
@@ -268,6 +296,7 @@ int main(void)
         cmocka_unit_test_setup(test_maps_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test_setup(test_what_is_in_use_makes_another_format, three_nodes),
         cmocka_unit_test_setup(test_what_is_not_known_is_refused, three_nodes),
+        cmocka_unit_test_setup(test_take_overs_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test_setup(test_the_largest_map_fits_a_znode, three_nodes),
         cmocka_unit_test_setup(test_nodes_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test(test_what_is_no_map_is_refused),
