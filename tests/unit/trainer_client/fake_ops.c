@@ -593,18 +593,6 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
         fake_reply(ep, r, &counts, tell_counts(r, sent, words, &counts));
 }
 
-static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
-{
-    struct fake_batch *free_one = NULL;
-    for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++) {
-        if (core->batches[i].used && core->batches[i].id == id)
-            return &core->batches[i];
-        if (!core->batches[i].used && free_one == NULL)
-            free_one = &core->batches[i];
-    }
-    return make ? free_one : NULL;
-}
-
 static void drop_batch(struct fake_batch *b)
 {
     free(b->keys);
@@ -632,6 +620,30 @@ static struct fake_stream *stream_of(struct fake_core *core, uint32_t number)
     s->used = true;
     s->number = number;
     return s;
+}
+
+static bool is_batch_applied(const struct fake_core *core, uint64_t id)
+{
+    const uint64_t sequence = mr_batch_sequence(id);
+    for (uint32_t i = 0; i < FAKE_STREAMS_MAX && core->streams[i].used; i++)
+        if (core->streams[i].number == mr_batch_stream(id))
+            return (core->streams[i].applied[sequence / 64] >> (sequence % 64) & 1) != 0;
+    return false;
+}
+
+/* make: one whose batch is applied has room for another, as nobody asks for it. A node drops it after its time
+ * to live: here no time passes. */
+static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
+{
+    struct fake_batch *room = NULL;
+    for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++) {
+        struct fake_batch *b = &core->batches[i];
+        if (b->used && b->id == id)
+            return b;
+        if (room == NULL && (!b->used || is_batch_applied(core, b->id)))
+            room = b;
+    }
+    return make ? room : NULL;
 }
 
 /* The tensor is a stream's number, or a batch's, and perhaps a plan, which is the stream's then, or has to
@@ -756,7 +768,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     uint32_t applied = 0, words[MR_PUSHED_WORDS], sent = 0;
     struct mr_tensor out[2] = {mr_tensor_1d(MR_U32, 1, &applied)};
     fake_record_tell(core, ep, r);
-    if (fake_record_has(core, r) || (bits[sequence / 64] >> (sequence % 64) & 1) != 0) {
+    if (fake_record_has(core, r) || is_batch_applied(core, id)) {
         fake_reply(ep, r, out, 1);
         return;
     }

@@ -147,16 +147,18 @@ static inline enum mr_status read_batch(struct mr_client *trainer, const uint64_
     return status;
 }
 
-/* Looks up, pushes, and forgets a batch, as far as the server has it. */
+/* Looks up, pushes, and forgets a batch, as far as the server has it: where only one core has it, as another
+ * hub fed it in between, it must not stay there, since no time makes the stand-in drop it. */
 static inline void learn(struct bench *b, const struct mr_batch *batch)
 {
     struct mr_reply *reply;
     bool applied = false;
-    if (mr_lookup_batch(b->server, NULL, batch->id, b->table, &reply) != MR_OK)
-        return;
-    const struct mr_batch_gradient gradient = {b->table, *mr_reply_tensor(reply, 0)};
-    enum mr_status status = mr_push_gradients_batch(b->server, NULL, batch->id, &gradient, 1, &applied);
-    mr_reply_free(reply);
+    enum mr_status status = mr_lookup_batch(b->server, NULL, batch->id, b->table, &reply);
+    if (status == MR_OK) {
+        const struct mr_batch_gradient gradient = {b->table, *mr_reply_tensor(reply, 0)};
+        status = mr_push_gradients_batch(b->server, NULL, batch->id, &gradient, 1, &applied);
+        mr_reply_free(reply);
+    }
     mr_forget_batches(b->server, NULL, &batch->id, 1);
     for (uint32_t i = 0; status == MR_OK && applied && i < batch->samples; i++) {
         uint32_t n = (uint32_t)(__builtin_expm1((double)batch->dense[i * 13]) + 0.5);
