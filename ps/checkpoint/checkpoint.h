@@ -172,6 +172,8 @@ enum mr_status ps_writer_set_parameters(struct ps_writer *w, const struct ps_sav
 /* Announces about how many bytes of records, without their headers, the core will write: room on the disk is
  * reserved for them, which makes writing faster. Optional; before the first append. */
 void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
+/* Readers need these capabilities for what the core writes. Before ps_writer_core_done(). */
+void ps_writer_need(struct ps_writer *w, uint32_t core, uint64_t needs);
 /* Returns how many bytes of blocks can be written right now; 0 once the checkpoint failed. A record takes
  * sizeof(struct ps_record) plus its bytes rounded up to 8, and the rest of a block that is too short for it
  * is lost. */

@@ -61,7 +61,7 @@ uint32_t ps_record_feature_kind(uint32_t record_kind);
  * rest of the block first. `version` is that of its MANIFEST. */
 void ps_block_seal(uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core, uint32_t number);
 /* Returns NULL when the block is the expected one and every record in it is well-formed, else what is wrong.
- * `version` is that of its MANIFEST. The block is 8-byte aligned. */
+ * `version` is that of its MANIFEST, of which 7 takes blocks of 6. The block is 8-byte aligned. */
 const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
                            uint32_t number);
 

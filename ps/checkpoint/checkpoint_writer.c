@@ -43,6 +43,7 @@ struct writer_core {
     uintptr_t buffer;           /* its number */
     uint32_t payload_bytes, record_count;
     uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the thread */
+    uint64_t needs;          /* read by the thread once the core is done */
     struct ps_ring full;     /* core -> writer */
     struct ps_ring empty;    /* writer -> core */
     /* the thread's own, and what it polls */
@@ -94,6 +95,12 @@ void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes)
 {
     assert(core < w->core_count && !w->cores[core].block);
     w->cores[core].expected_bytes = bytes + bytes / HEADERS_SHARE + PS_BLOCK_BYTES;
+}
+
+void ps_writer_need(struct ps_writer *w, uint32_t core, uint64_t needs)
+{
+    assert(core < w->core_count);
+    w->cores[core].needs |= needs;
 }
 
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core)
@@ -329,12 +336,16 @@ static bool has_parents(struct ps_writer *w)
 
 static void publish(struct ps_writer *w)
 {
+    struct ps_manifest *m = &w->attempt.manifest;
     if (!has_parents(w))
         return;
     for (uint32_t core = 0; core < w->core_count; core++) {
+        m->needs |= w->cores[core].needs;
         XXH128_hash_t hash = XXH3_128bits_digest(w->cores[core].hash);
-        w->attempt.manifest.files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
+        m->files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
     }
+    if (m->needs != 0) /* blocks are of version 6 then, perhaps */
+        m->version = PS_FORMAT_VERSION;
     int error = ps_attempt_publish(&w->attempt, w->outcome.text);
     if (error != 0)
         writer_fail(w, error);

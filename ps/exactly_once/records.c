@@ -66,11 +66,16 @@ static void write_plan(struct writing *w, uint32_t stream)
 
 static void write_partial(struct writing *w, const struct ps_partial *partial)
 {
-    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_STREAM,
-                                                   .row_bytes = PS_STREAM_PARTIAL,
-                                                   .bytes = sizeof(*partial)});
-    if (to != NULL)
-        memcpy(to, partial, sizeof(*partial));
+    const bool is_single = partial->first == partial->last;
+    const size_t head_bytes = (is_single ? 1 : 2) * sizeof(uint64_t);
+    uint8_t *to =
+        add_record(w, (struct ps_record){.kind = PS_RECORD_STREAM,
+                                         .row_bytes = is_single ? PS_STREAM_PARTIAL : PS_STREAM_PARTIALS,
+                                         .bytes = head_bytes + sizeof(partial->partitions)});
+    if (to == NULL)
+        return;
+    memcpy(to, partial, head_bytes);
+    memcpy(to + head_bytes, &partial->partitions, sizeof(partial->partitions));
 }
 
 static void write_client(struct writing *w, const struct ps_client *client)
@@ -182,6 +187,16 @@ bool ps_stored_push_stream_read(const struct ps_record *record, const uint8_t *b
     return true;
 }
 
+bool ps_stored_partial_read(uint32_t kind, const uint64_t *words, uint64_t bytes, struct ps_partial *out)
+{
+    const uint32_t head_words = kind == PS_STREAM_PARTIAL ? 1 : 2;
+    if (bytes != head_words * sizeof(uint64_t) + sizeof(out->partitions))
+        return false;
+    *out = (struct ps_partial){.first = words[0], .last = words[head_words - 1]};
+    memcpy(&out->partitions, words + head_words, sizeof(out->partitions));
+    return out->first <= out->last && mr_batch_stream(out->first) == mr_batch_stream(out->last);
+}
+
 /* A stream of the other core, of those that are imported. */
 struct theirs {
     const uint64_t *applied; /* stream, watermark, bitmap; NULL: it has not seen the stream */
@@ -193,23 +208,20 @@ struct theirs {
 struct import {
     struct ps_records *records;
     const struct ps_partition_set *set, *others;
-    struct theirs *streams; /* [PS_STREAMS_MAX] */
-    uint32_t partial_count; /* theirs */
-    const struct ps_partial **partials;
-    /* what is partly applied afterwards, and entries that become void */
-    uint32_t new_count, new_room;
-    struct ps_partial *new_partials;
+    bool is_saved;             /* theirs are those of a checkpoint */
+    struct theirs *streams;    /* [PS_STREAMS_MAX] */
+    struct ps_partials theirs; /* partly applied there */
+    struct ps_partials joined; /* what is partly applied afterwards, and entries that become void */
 };
 
 static bool read_stream(struct import *m, const struct ps_record *record, const uint8_t *bytes)
 {
     const uint64_t *words = (const uint64_t *)(const void *)bytes;
     const uint32_t count = (uint32_t)(record->bytes / sizeof(uint64_t));
-    if (record->row_bytes == PS_STREAM_PARTIAL) {
-        if (record->bytes != sizeof(struct ps_partial))
-            return false;
-        m->partials[m->partial_count++] = (const struct ps_partial *)(const void *)bytes;
-        return true;
+    if (record->row_bytes == PS_STREAM_PARTIAL || record->row_bytes == PS_STREAM_PARTIALS) {
+        struct ps_partial partial;
+        return ps_stored_partial_read(record->row_bytes, words, record->bytes, &partial) &&
+               ps_partials_add(&m->theirs, &partial) == MR_OK;
     }
     if (count < STREAM_HEAD_WORDS || words[0] >= PS_STREAMS_MAX)
         return false;
@@ -266,62 +278,12 @@ static bool theirs_has(const struct theirs *t, uint64_t sequence)
                                     (t->applied[STREAM_HEAD_WORDS + ahead / 64] >> (ahead % 64) & 1) != 0);
 }
 
-static const struct ps_partial *theirs_partly(const struct import *m, uint64_t batch_id)
-{
-    for (uint32_t i = 0; i < m->partial_count; i++)
-        if (m->partials[i]->batch_id == batch_id)
-            return m->partials[i];
-    return NULL;
-}
-
-static struct ps_partition_set applied_to(bool whole, const struct ps_partial *partly)
-{
-    struct ps_partition_set to = {{0}};
-    if (whole)
-        return ps_partitions_all();
-    if (partly != NULL)
-        memcpy(&to, partly->partitions, sizeof(to));
-    return to;
-}
-
-static bool add_partial(struct import *m, uint64_t batch_id, const struct ps_partition_set *partitions)
-{
-    if (m->new_count == m->new_room) {
-        const uint32_t room = m->new_room == 0 ? 64 : 2 * m->new_room;
-        struct ps_partial *more = realloc(m->new_partials, room * sizeof(*more));
-        if (more == NULL)
-            return false;
-        m->new_partials = more;
-        m->new_room = room;
-    }
-    struct ps_partial *partial = &m->new_partials[m->new_count++];
-    partial->batch_id = batch_id;
-    memcpy(partial->partitions, partitions, sizeof(partial->partitions));
-    return true;
-}
-
-/* Joins what both have of a batch. *whole: it is applied to all that the core serves then. It becomes an
- * entry unless that is known from the streams. An entry of a batch that is whole then stays until the stream
- * has it, so that no failure loses it. */
-static enum mr_status join_batch(struct import *m, uint64_t batch_id, bool is_listed, bool *whole)
-{
-    const uint64_t sequence = mr_batch_sequence(batch_id);
-    const struct theirs *t = &m->streams[mr_batch_stream(batch_id)];
-    const struct ps_partial *partly = ps_partials_find(m->records->partials, batch_id);
-    const struct ps_partition_set here = applied_to(ps_applied_batches_has(m->records->applied, batch_id),
-                                                    partly),
-                                  there = applied_to(theirs_has(t, sequence), theirs_partly(m, batch_id)),
-                                  kept = ps_partitions_and(&here, m->others),
-                                  taken = ps_partitions_and(&there, m->set),
-                                  joined = ps_partitions_or(&kept, &taken),
-                                  served = ps_partitions_or(m->others, m->set);
-    *whole = ps_partitions_within(&served, &joined);
-    if (ps_partitions_empty(&joined) || (*whole && partly == NULL && !is_listed))
-        return MR_OK;
-    if (m->new_count == PS_PARTIALS_MAX)
-        return MR_UNSUPPORTED;
-    return add_partial(m, batch_id, &joined) ? MR_OK : MR_NO_MEMORY;
-}
+/* A run of batches that both have in the same way. */
+struct run {
+    uint64_t first, end; /* sequence numbers */
+    bool here, there;    /* applied to all that the core has */
+    const struct ps_partial *partly_here, *partly_there;
+};
 
 /* What a stream will be. */
 struct joined_stream {
@@ -331,8 +293,73 @@ struct joined_stream {
     uint64_t *words;
     uint64_t count; /* applied */
     uint64_t again; /* how many were added more often than once: the record's check on itself */
-    bool is_joined; /* else it is as one of both has it */
 };
+
+static uint64_t id_in(const struct joined_stream *s, uint64_t sequence)
+{
+    return (uint64_t)s->stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
+/* The range that has the batch. The run ends where the range does, or before the next one begins. */
+static const struct ps_partial *run_partly(const struct ps_partials *p, uint64_t batch_id, struct run *run)
+{
+    const uint32_t at = ps_partials_from(p, batch_id);
+    if (at == p->count || mr_batch_stream(p->entries[at].first) != mr_batch_stream(batch_id))
+        return NULL;
+    const struct ps_partial *next = &p->entries[at];
+    const bool has_it = next->first <= batch_id;
+    const uint64_t end = mr_batch_sequence(has_it ? next->last : next->first) + has_it;
+    run->end = end < run->end ? end : run->end;
+    return has_it ? next : NULL;
+}
+
+/* The run that begins with batch `first` and ends before `end`. Only below `bits_end` one of both may have
+ * applied some of it as a whole. */
+static struct run run_at(const struct import *m, const struct joined_stream *s, uint64_t first,
+                         uint64_t bits_end, uint64_t end)
+{
+    const struct ps_applied_batches *applied = m->records->applied;
+    const struct theirs *t = &m->streams[s->stream];
+    struct run run = {.first = first, .end = first < bits_end && bits_end < end ? bits_end : end};
+    run.here = ps_applied_batches_has(applied, id_in(s, first));
+    run.there = theirs_has(t, first);
+    run.partly_here = run_partly(m->records->partials, id_in(s, first), &run);
+    run.partly_there = run_partly(&m->theirs, id_in(s, first), &run);
+    if (first >= bits_end)
+        return run;
+    uint64_t at = first + 1;
+    while (at < run.end && ps_applied_batches_has(applied, id_in(s, at)) == run.here &&
+           theirs_has(t, at) == run.there)
+        at++;
+    run.end = at;
+    return run;
+}
+
+static struct ps_partition_set applied_to(bool whole, const struct ps_partial *partly)
+{
+    if (whole)
+        return ps_partitions_all();
+    return partly != NULL ? partly->partitions : (struct ps_partition_set){{0}};
+}
+
+/* Joins what both have of a run. *whole: it is applied to all that the core serves then. It becomes a range
+ * unless that is known from the streams (`is_listed`: it cannot be). A range that is whole then stays until
+ * the stream has it, so that no failure loses it. */
+static enum mr_status join_run(struct import *m, const struct joined_stream *s, const struct run *run,
+                               bool is_listed, bool *whole)
+{
+    const struct ps_partition_set here = applied_to(run->here, run->partly_here),
+                                  there = applied_to(run->there, run->partly_there),
+                                  kept = ps_partitions_and(&here, m->others),
+                                  taken = ps_partitions_and(&there, m->set),
+                                  joined = ps_partitions_or(&kept, &taken),
+                                  served = ps_partitions_or(m->others, m->set);
+    *whole = ps_partitions_within(&served, &joined);
+    if (ps_partitions_empty(&joined) || (*whole && run->partly_here == NULL && !is_listed))
+        return MR_OK;
+    const struct ps_partial range = {id_in(s, run->first), id_in(s, run->end - 1), joined};
+    return ps_partials_add(&m->joined, &range);
+}
 
 static bool is_whole(const struct joined_stream *s, uint64_t sequence)
 {
@@ -341,33 +368,37 @@ static bool is_whole(const struct joined_stream *s, uint64_t sequence)
            (ahead / 64 < s->word_count && (s->words[ahead / 64] >> (ahead % 64) & 1) != 0);
 }
 
+static void set_whole(struct joined_stream *s, uint64_t first, uint64_t end)
+{
+    for (uint64_t at = first - s->low; at < end - s->low; at++)
+        s->words[at / 64] |= UINT64_C(1) << (at % 64);
+    s->count += end - first;
+}
+
 static uint64_t end_of(uint64_t watermark, uint32_t words)
 {
     return watermark + words * UINT64_C(64);
 }
 
-/* Joins the entries of batches that the streams say nothing of. */
-static enum mr_status join_partials(struct import *m, const struct joined_stream *s)
+/* One after the last batch of the stream that is in a range. */
+static uint64_t partials_end(const struct ps_partials *p, const struct joined_stream *s)
 {
-    const struct ps_records *r = m->records;
-    enum mr_status status = MR_OK;
-    bool whole;
-    for (uint32_t i = 0; i < r->partials->count + m->partial_count && status == MR_OK; i++) {
-        const bool is_mine = i < r->partials->count;
-        const uint64_t id =
-            is_mine ? r->partials->entries[i].batch_id : m->partials[i - r->partials->count]->batch_id;
-        const uint64_t sequence = mr_batch_sequence(id);
-        const bool is_done = s->is_joined ? ps_applied_batches_has(r->applied, id) ||
-                                                theirs_has(&m->streams[s->stream], sequence)
-                                          : is_whole(s, sequence);
-        if (mr_batch_stream(id) == s->stream && !is_done &&
-            (is_mine || ps_partials_find(r->partials, id) == NULL))
-            status = join_batch(m, id, true, &whole);
-    }
-    return status;
+    const uint64_t last = id_in(s, mr_batch_sequence(UINT64_MAX));
+    const uint32_t at = ps_partials_from(p, last);
+    const struct ps_partial *range = at < p->count && p->entries[at].first <= last ? &p->entries[at]
+                                     : at > 0                                      ? &p->entries[at - 1]
+                                                                                   : NULL;
+    return range != NULL && mr_batch_stream(range->first) == s->stream ? mr_batch_sequence(range->last) + 1
+                                                                       : 0;
 }
 
-/* MR_UNSUPPORTED: they differ in too many. */
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Joins what both have of the stream, run by run. What is whole and out of the window's reach is a range of
+ * all partitions. */
 static enum mr_status join_stream(struct import *m, struct joined_stream *out)
 {
     const struct ps_applied_batches *applied = m->records->applied;
@@ -376,36 +407,39 @@ static enum mr_status join_stream(struct import *m, struct joined_stream *out)
                    other = t->applied != NULL ? t->applied[1] : 0;
     const uint64_t my_end = end_of(mine, ps_applied_batches_bitmap_words(applied, out->stream)),
                    their_end = t->applied != NULL ? end_of(other, t->word_count - STREAM_HEAD_WORDS) : 0;
-    const uint64_t high = my_end > their_end ? my_end : their_end;
+    const uint64_t bits_end = later(my_end, their_end);
+    const uint64_t end =
+        later(bits_end, later(partials_end(m->records->partials, out), partials_end(&m->theirs, out)));
     const uint64_t added = ps_applied_batches_added(applied, out->stream),
                    count = ps_applied_batches_count(applied, out->stream);
-    out->is_joined = true;
     out->again = added > count ? added - count : 0;
-    out->low = mine < other ? mine : other;
-    out->count = out->low;
-    if (high - out->low > PS_APPLIED_BATCHES_WINDOW)
-        return MR_UNSUPPORTED;
-    out->word_count = (uint32_t)((high - out->low + 63) / 64);
+    out->low = out->count = mine < other ? mine : other;
+    const uint64_t reach = out->low + PS_APPLIED_BATCHES_WINDOW,
+                   words_end = bits_end < reach ? bits_end : reach;
+    out->word_count = (uint32_t)((words_end - out->low + 63) / 64);
     out->words = calloc(out->word_count + 1, sizeof(*out->words));
     if (out->words == NULL)
         return MR_NO_MEMORY;
-    const uint64_t first_id = (uint64_t)out->stream << MR_BATCH_SEQUENCE_BITS;
-    for (uint64_t s = out->low; s < high; s++) {
-        const bool here = ps_applied_batches_has(applied, first_id | s), there = theirs_has(t, s);
-        bool whole = here && there;
-        if (here != there) {
-            enum mr_status status = join_batch(m, first_id | s, false, &whole);
+    for (uint64_t s = out->low; s < end;) {
+        const uint64_t until = s < words_end ? words_end : end;
+        const struct run run = run_at(m, out, s, bits_end, until);
+        bool whole = true;
+        s = run.end;
+        if (!run.here && !run.there && run.partly_here == NULL && run.partly_there == NULL)
+            continue;
+        if (!run.here || !run.there || run.first >= words_end) {
+            const enum mr_status status = join_run(m, out, &run, run.first >= words_end, &whole);
             if (status != MR_OK)
                 return status;
         }
-        out->words[(s - out->low) / 64] |= (uint64_t)whole << ((s - out->low) % 64);
-        out->count += whole;
+        if (whole && run.first < words_end)
+            set_whole(out, run.first, run.end);
     }
-    return join_partials(m, out);
+    return MR_OK;
 }
 
-/* One of both has forgotten the stream, or has just begun with it and cannot say of so many batches that it
- * lacks them: it is as the other has it. */
+/* One of both has forgotten the stream, or the core served nothing: it is as the other has it, and the ranges
+ * of batches that this one lacks are joined. */
 static enum mr_status take_one(struct import *m, struct joined_stream *out)
 {
     const struct ps_applied_batches *applied = m->records->applied;
@@ -425,27 +459,30 @@ static enum mr_status take_one(struct import *m, struct joined_stream *out)
     for (uint32_t i = 0; i < out->word_count; i++)
         out->count += (uint64_t)__builtin_popcountll(out->words[i]);
     const uint64_t added = is_theirs ? t->added : ps_applied_batches_added(applied, out->stream);
-    out->is_joined = false;
     out->again = added > out->count ? added - out->count : 0;
-    return join_partials(m, out);
+    const uint64_t bits_end = end_of(out->low, out->word_count),
+                   end = later(partials_end(m->records->partials, out), partials_end(&m->theirs, out));
+    enum mr_status status = MR_OK;
+    for (uint64_t s = out->low; s < end && status == MR_OK;) {
+        const struct run run = run_at(m, out, s, bits_end, end);
+        bool whole;
+        s = run.end;
+        if (!is_whole(out, run.first))
+            status = join_run(m, out, &run, true, &whole);
+    }
+    return status;
 }
 
 static enum mr_status plan_stream(struct import *m, struct joined_stream *out)
 {
-    const bool here = ps_applied_batches_plan(m->records->applied, out->stream) != NULL,
-               there = m->streams[out->stream].applied != NULL;
-    const uint32_t before = m->new_count;
-    if (!ps_partitions_empty(m->others)) {
-        enum mr_status status = join_stream(m, out);
-        if (status != MR_UNSUPPORTED || (here && there))
-            return status;
-        free(out->words);
-        out->words = NULL;
-        m->new_count = before;
-    } else if (!there) { /* the record speaks for nothing any more */
-        return MR_OK;
-    }
-    return take_one(m, out);
+    const struct ps_applied_batches *applied = m->records->applied;
+    const struct theirs *t = &m->streams[out->stream];
+    const bool here = ps_applied_batches_plan(applied, out->stream) != NULL, there = t->applied != NULL;
+    const uint64_t watermark = there ? t->applied[1] : ps_applied_batches_watermark(applied, out->stream);
+    if (ps_partitions_empty(m->others)) /* the record speaks for nothing any more */
+        return there ? take_one(m, out) : MR_OK;
+    const bool is_forgotten = here != there && watermark > PS_FORGOTTEN_BATCHES && !(m->is_saved && here);
+    return is_forgotten ? take_one(m, out) : join_stream(m, out);
 }
 
 static enum mr_status load_stream(struct import *m, const struct joined_stream *s)
@@ -471,12 +508,15 @@ static enum mr_status load_stream(struct import *m, const struct joined_stream *
     return MR_OK;
 }
 
-/* Removes the entries of batches that are whole now. */
+/* Removes the ranges, or the ends of ranges, of batches that are whole now. */
 static void remove_void(struct ps_records *r)
 {
-    for (uint32_t i = r->partials->count; i-- > 0;)
-        if (ps_applied_batches_has(r->applied, r->partials->entries[i].batch_id))
-            ps_partials_remove(r->partials, r->partials->entries[i].batch_id);
+    for (uint32_t i = r->partials->count; i-- > 0;) {
+        const uint64_t last = r->partials->entries[i].last;
+        uint64_t first = r->partials->entries[i].first;
+        while (first <= last && ps_applied_batches_has(r->applied, first))
+            ps_partials_remove(r->partials, first++);
+    }
 }
 
 static enum mr_status import_batches(struct import *m)
@@ -491,7 +531,7 @@ static enum mr_status import_batches(struct import *m)
         joined[count].stream = s;
         status = plan_stream(m, &joined[count++]);
     }
-    if (status == MR_OK && !ps_partials_set(r->partials, m->new_partials, m->new_count))
+    if (status == MR_OK && !ps_partials_set(r->partials, m->joined.entries, m->joined.count))
         status = MR_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         if (status == MR_OK)
@@ -529,23 +569,35 @@ static bool import_stream(struct import *m, const struct ps_record *record, cons
     return ps_partitions_empty(&taken) || ps_pushes_load(m->records->pushes, &stream, &taken) == MR_OK;
 }
 
+static enum mr_status records_import(struct import *m, const uint8_t *bytes, size_t size)
+{
+    m->streams = calloc(PS_STREAMS_MAX, sizeof(*m->streams));
+    enum mr_status status = m->streams == NULL                                      ? MR_NO_MEMORY
+                            : !each_record(m, bytes, size, read_record)             ? MR_BAD_MESSAGE
+                            : ps_pushes_forget(m->records->pushes, m->set) != MR_OK ? MR_OUT_OF_MEMORY
+                            : !each_record(m, bytes, size, import_stream)           ? MR_OUT_OF_MEMORY
+                                                                                    : import_batches(m);
+    if (status == MR_OK)
+        each_record(m, bytes, size, import_client);
+    free(m->streams);
+    ps_partials_clear(&m->theirs);
+    ps_partials_clear(&m->joined);
+    return status;
+}
+
 enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition_set *set,
                                  const struct ps_partition_set *others, const uint8_t *bytes, size_t size)
 {
     struct import m = {.records = r, .set = set, .others = others};
-    m.streams = calloc(PS_STREAMS_MAX, sizeof(*m.streams));
-    m.partials = calloc(size / sizeof(struct ps_partial) + 1, sizeof(void *));
-    enum mr_status status = m.streams == NULL || m.partials == NULL        ? MR_NO_MEMORY
-                            : !each_record(&m, bytes, size, read_record)   ? MR_BAD_MESSAGE
-                            : ps_pushes_forget(r->pushes, set) != MR_OK    ? MR_OUT_OF_MEMORY
-                            : !each_record(&m, bytes, size, import_stream) ? MR_OUT_OF_MEMORY
-                                                                           : import_batches(&m);
-    if (status == MR_OK)
-        each_record(&m, bytes, size, import_client);
-    free(m.streams);
-    free(m.partials);
-    free(m.new_partials);
-    return status;
+    return records_import(&m, bytes, size);
+}
+
+enum mr_status ps_records_import_saved(struct ps_records *r, const struct ps_partition_set *set,
+                                       const struct ps_partition_set *others, const uint8_t *bytes,
+                                       size_t size)
+{
+    struct import m = {.records = r, .set = set, .others = others, .is_saved = true};
+    return records_import(&m, bytes, size);
 }
 
 enum mr_status ps_records_forget(struct ps_records *r, const struct ps_partition_set *set)

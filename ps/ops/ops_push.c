@@ -776,11 +776,9 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
         return false;
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
     if (partial != NULL)
-        leave_out(push, partial->partitions);
+        leave_out(push, partial->partitions.words);
     if (!begin_answer(op, push, &answer))
         return false;
-    if (partial != NULL)
-        ps_partials_remove(&core->partials, batch_id);
     ps_batch_pin(push->batch);
     ps_batch_remove(core->batches, push->batch);
     push_start(op, push);
@@ -796,6 +794,7 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     if (!push_apply(op, push, &budget_bytes))
         return false;
     ps_applied_batches_add(core->applied, push->batch->id);
+    ps_partials_remove(&core->partials, push->batch->id); /* not before: its record may move meanwhile */
     core->counters.batches_applied++;
     ps_batch_unpin(core->batches, push->batch);
     mr_reply_end(op->ep, op->request->ref);

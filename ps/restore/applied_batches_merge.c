@@ -29,8 +29,7 @@ struct ps_applied_batches_merge {
     /* of records that are merged: what each core holds */
     uint32_t merged_count;
     struct saved *merged;
-    uint32_t partial_count, partial_room;
-    struct ps_partial *partials;
+    struct ps_partials partials;
 };
 
 struct ps_applied_batches_merge *ps_applied_batches_merge_create(const struct ps_saved_writers *writers)
@@ -52,7 +51,7 @@ void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m)
     free(m->saved);
     free(m->merged);
     free(m->clients);
-    free(m->partials);
+    ps_partials_clear(&m->partials);
     free(m);
 }
 
@@ -94,9 +93,11 @@ static enum mr_status add_client(struct ps_applied_batches_merge *m, uint32_t wr
 static bool is_well_formed(const struct ps_record *record, const uint8_t *bytes)
 {
     uint64_t stream;
+    struct ps_partial partial;
     memcpy(&stream, bytes, sizeof(stream));
-    if (record->row_bytes == PS_STREAM_PARTIAL)
-        return record->bytes == sizeof(struct ps_partial);
+    if (record->row_bytes == PS_STREAM_PARTIAL || record->row_bytes == PS_STREAM_PARTIALS)
+        return ps_stored_partial_read(record->row_bytes, (const uint64_t *)(const void *)bytes, record->bytes,
+                                      &partial);
     if (record->row_bytes == PS_STREAM_PLAN)
         return record->bytes == PS_STREAM_PLAN_WORDS * sizeof(uint64_t) && stream < PS_STREAMS_MAX;
     return record->row_bytes == PS_STREAM_APPLIED && stream < PS_STREAMS_MAX &&
@@ -139,24 +140,17 @@ static bool saved_has(const struct saved *s, uint64_t sequence)
            (ahead / 64 < s->word_count - 2 && (s->words[2 + ahead / 64] >> (ahead % 64) & 1) != 0);
 }
 
-/* The batch is applied in the partitions of a writer; of those only in `limit` when that is given. */
-static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, uint32_t writer,
-                        const uint64_t *limit)
+static bool is_partial(const struct saved *s)
 {
-    const struct ps_partition_set *had = &m->writers->partitions[writer];
-    uint32_t i = 0;
-    while (i < m->partial_count && m->partials[i].batch_id != batch_id)
-        i++;
-    if (i == m->partial_count) {
-        if (m->partial_count == PS_PARTIALS_MAX ||
-            !applied_batches_merge_grow((void **)&m->partials, m->partial_count, &m->partial_room,
-                                        sizeof(*m->partials)))
-            return false;
-        m->partials[m->partial_count++] = (struct ps_partial){.batch_id = batch_id};
-    }
-    for (uint32_t w = 0; w < PS_PARTIAL_BITMAP_WORDS; w++)
-        m->partials[i].partitions[w] |= had->words[w] & (limit == NULL ? UINT64_MAX : limit[w]);
-    return true;
+    return s->kind == PS_STREAM_PARTIAL || s->kind == PS_STREAM_PARTIALS;
+}
+
+/* The range of such a record, which was checked when it was added. */
+static struct ps_partial partial_of(const struct saved *s)
+{
+    struct ps_partial partial = {.first = 0};
+    (void)ps_stored_partial_read(s->kind, s->words, s->word_count * sizeof(*s->words), &partial);
+    return partial;
 }
 
 /* A stream of all writers that count: [writers->count], NULL: it has not seen the stream. */
@@ -180,51 +174,73 @@ static void look_at(const struct ps_applied_batches_merge *m, struct of_writers 
     }
 }
 
-/* What all writers have applied goes into the record; what some have becomes partials. */
-static bool merge_batch(struct ps_applied_batches_merge *m, const struct of_writers *s, uint64_t sequence,
-                        bool *whole)
+/* Whether the same writers have the batch as have the one before it. */
+static bool is_same_as_before(const struct of_writers *s, uint32_t writers, uint64_t sequence)
 {
-    bool any = false;
-    *whole = true;
-    for (uint32_t w = 0; w < m->writers->count; w++) {
-        const bool has = s->of[w] != NULL && saved_has(s->of[w], sequence);
-        *whole &= has || !m->writers->counts[w];
-        any |= has;
-    }
-    for (uint32_t w = 0; w < m->writers->count && any && !*whole; w++)
-        if (s->of[w] != NULL && saved_has(s->of[w], sequence) &&
-            !add_partial(m, s->stream << MR_BATCH_SEQUENCE_BITS | sequence, w, NULL))
+    for (uint32_t w = 0; w < writers; w++)
+        if (s->of[w] != NULL && saved_has(s->of[w], sequence) != saved_has(s->of[w], sequence - 1))
             return false;
     return true;
 }
 
-static bool merge_stream(struct ps_applied_batches_merge *m, struct of_writers *s, struct saved *out)
+/* Finds in which partitions a batch is applied. Returns whether all writers that count have it. */
+static bool find_applied(const struct ps_applied_batches_merge *m, const struct of_writers *s,
+                         uint64_t sequence, struct ps_partition_set *applied)
+{
+    bool whole = true;
+    *applied = (struct ps_partition_set){{0}};
+    for (uint32_t w = 0; w < m->writers->count; w++) {
+        const bool has = s->of[w] != NULL && saved_has(s->of[w], sequence);
+        whole &= has || !m->writers->counts[w];
+        if (has)
+            *applied = ps_partitions_or(applied, &m->writers->partitions[w]);
+    }
+    return whole;
+}
+
+/* Goes through the stream by runs of batches that the same writers have. What all have goes into the record;
+ * what some have, or what is out of its reach, becomes ranges. */
+static enum mr_status merge_stream(struct ps_applied_batches_merge *m, struct of_writers *s,
+                                   struct saved *out)
 {
     look_at(m, s);
-    uint64_t bitmap_words = (s->high - s->low + 63) / 64;
-    uint64_t *words =
-        bitmap_words <= PS_APPLIED_BATCHES_WINDOW / 64 ? calloc(2 + bitmap_words, sizeof(*words)) : NULL;
+    const uint64_t reach = s->low + PS_APPLIED_BATCHES_WINDOW, words_end = s->high < reach ? s->high : reach;
+    const uint64_t bitmap_words = (words_end - s->low + 63) / 64;
+    uint64_t *words = calloc(2 + bitmap_words, sizeof(*words));
     if (words == NULL)
-        return false;
+        return MR_NO_MEMORY;
     *out = (struct saved){.words = words, .word_count = (uint32_t)(2 + bitmap_words), .added = s->low};
     words[0] = s->stream;
     words[1] = s->low;
-    for (uint64_t sequence = s->low; sequence < s->high; sequence++) {
-        bool whole;
-        if (!merge_batch(m, s, sequence, &whole))
-            return false;
-        words[2 + (sequence - s->low) / 64] |= (uint64_t)whole << ((sequence - s->low) % 64);
-        out->added += whole;
+    for (uint64_t first = s->low, end; first < s->high; first = end) {
+        const uint64_t id = s->stream << MR_BATCH_SEQUENCE_BITS;
+        struct ps_partial range;
+        const bool whole = find_applied(m, s, first, &range.partitions);
+        const uint64_t until = first < words_end ? words_end : s->high;
+        for (end = first + 1; end < until && is_same_as_before(s, m->writers->count, end);)
+            end++;
+        range.first = id | first;
+        range.last = id | (end - 1);
+        enum mr_status status = MR_OK;
+        if ((!whole || first >= words_end) && !ps_partitions_empty(&range.partitions))
+            status = ps_partials_add(&m->partials, &range);
+        if (status != MR_OK)
+            return status;
+        if (!whole || first >= words_end)
+            continue;
+        for (uint64_t sequence = first; sequence < end; sequence++)
+            words[2 + (sequence - s->low) / 64] |= UINT64_C(1) << ((sequence - s->low) % 64);
+        out->added += end - first;
     }
-    return true;
+    return MR_OK;
 }
 
-static bool merge_streams(struct ps_applied_batches_merge *m)
+static enum mr_status merge_streams(struct ps_applied_batches_merge *m)
 {
     const struct saved **of = calloc(m->writers->count + 1, sizeof(void *));
     m->merged = calloc(m->saved_count + 1, sizeof(*m->merged));
-    bool ok = of != NULL && m->merged != NULL;
-    for (uint32_t i = 0; i < m->saved_count && ok; i++) {
+    enum mr_status status = of != NULL && m->merged != NULL ? MR_OK : MR_NO_MEMORY;
+    for (uint32_t i = 0; i < m->saved_count && status == MR_OK; i++) {
         struct of_writers s = {.of = of};
         bool is_first = m->saved[i].kind == PS_STREAM_APPLIED;
         memset((void *)of, 0, m->writers->count * sizeof(void *));
@@ -236,10 +252,24 @@ static bool merge_streams(struct ps_applied_batches_merge *m)
             }
         }
         if (is_first)
-            ok = merge_stream(m, &s, &m->merged[m->merged_count++]);
+            status = merge_stream(m, &s, &m->merged[m->merged_count++]);
     }
     free(of);
-    return ok;
+    return status;
+}
+
+/* What was partly applied before goes on to be so, in the partitions that each writer had. */
+static enum mr_status merge_partials(struct ps_applied_batches_merge *m)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < m->saved_count && status == MR_OK; i++) {
+        if (!is_partial(&m->saved[i]))
+            continue;
+        struct ps_partial range = partial_of(&m->saved[i]);
+        range.partitions = ps_partitions_and(&range.partitions, &m->writers->partitions[m->saved[i].writer]);
+        status = ps_partials_add(&m->partials, &range);
+    }
+    return status;
 }
 
 /* Of one client the lowest step comes first. */
@@ -254,14 +284,15 @@ enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *
 {
     if (m->writers->own_part != PS_SAVED_NO_PART)
         return MR_OK;
-    bool is_merged = merge_streams(m);
-    for (uint32_t i = 0; i < m->saved_count && is_merged; i++) {
-        const struct saved *s = &m->saved[i];
-        is_merged = s->kind != PS_STREAM_PARTIAL || add_partial(m, s->words[0], s->writer, s->words + 1);
-    }
-    if (!is_merged) {
+    enum mr_status status = merge_streams(m);
+    if (status == MR_OK)
+        status = merge_partials(m);
+    if (status == MR_NO_MEMORY)
+        return no_memory(text);
+    if (status != MR_OK) {
         snprintf(text, PS_RESTORE_TEXT_BYTES,
-                 "its %u cores differ in too many batches: restore it onto nodes and cores as they were",
+                 "its %u cores differ in too many ranges of batches: restore it onto nodes and cores as they "
+                 "were",
                  m->writers->count);
         return MR_UNSUPPORTED;
     }
@@ -299,22 +330,25 @@ static void load_plans(const struct ps_applied_batches_merge *m, struct ps_core 
     }
 }
 
+static bool add_partial(struct ps_partials *to, const struct saved *s)
+{
+    const struct ps_partial range = partial_of(s);
+    return ps_partials_add(to, &range) == MR_OK;
+}
+
 static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct ps_core *core, uint32_t own,
                                char *text)
 {
     enum mr_status status = MR_OK;
     struct ps_partials partials = {0};
-    partials.entries = calloc(m->saved_count + 1, sizeof(*partials.entries));
-    if (partials.entries == NULL)
-        return no_memory(text);
     for (uint32_t i = 0; i < m->saved_count && status == MR_OK; i++) {
         const struct saved *s = &m->saved[i];
         if (s->writer != own)
             continue;
-        if (s->kind == PS_STREAM_PARTIAL)
-            memcpy(&partials.entries[partials.count++], s->words, sizeof(*partials.entries));
-        else if (s->kind == PS_STREAM_APPLIED)
+        if (s->kind == PS_STREAM_APPLIED)
             status = load_stream(core, s, text);
+        else if (is_partial(s) && !add_partial(&partials, s))
+            status = no_memory(text);
     }
     load_plans(m, core, own);
     for (uint32_t i = 0; i < m->client_count; i++)
@@ -322,7 +356,7 @@ static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct 
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
     if (status == MR_OK && !ps_partials_set(&core->partials, partials.entries, partials.count))
         status = no_memory(text);
-    free(partials.entries);
+    ps_partials_clear(&partials);
     return status;
 }
 
@@ -339,7 +373,7 @@ static enum mr_status load_merged(const struct ps_applied_batches_merge *m, stru
         if (is_lowest)
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
     }
-    return ps_partials_set(&core->partials, m->partials, m->partial_count) ? MR_OK : no_memory(text);
+    return ps_partials_set(&core->partials, m->partials.entries, m->partials.count) ? MR_OK : no_memory(text);
 }
 
 enum mr_status ps_applied_batches_merge_load(const struct ps_applied_batches_merge *m, struct ps_core *core,

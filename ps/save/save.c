@@ -6,6 +6,7 @@
 #include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/bytes.h"
+#include "dataplane/wire/format/capability.h"
 #include "ps/core/core.h"
 #include "ps/table/occurrence_filter.h"
 
@@ -364,6 +365,8 @@ static enum went copy_step(struct ps_core *core, uint64_t now_us)
     uint8_t *to = append(core, &record, now_us);
     if (to == NULL)
         return NO_ROOM;
+    if (record.kind == PS_RECORD_STREAM && record.row_bytes == PS_STREAM_PARTIALS)
+        ps_writer_need(save->writer, core->index, MR_CAN(BATCH_RANGES));
     memcpy(to, save->copy + save->copied_out_bytes + sizeof(record), record.bytes);
     save->copied_out_bytes += sizeof(record) + mr_padded(record.bytes);
     return WENT_ON;

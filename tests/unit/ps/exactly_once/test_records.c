@@ -85,7 +85,7 @@ static bool has_batch(struct side *s, uint64_t id, uint32_t partition)
 {
     const struct ps_partial *partial = ps_partials_find(&s->partials, id);
     return ps_applied_batches_has(s->records.applied, id) ||
-           (partial != NULL && (partial->partitions[partition / 64] >> partition % 64 & 1) != 0);
+           (partial != NULL && ps_partitions_has(&partial->partitions, partition));
 }
 
 static void a_push_counts_where_its_partition_is(void **state)
@@ -183,8 +183,7 @@ static void a_core_without_partitions_takes_all(void **state)
     for (uint64_t s = 0; s < 100000; s++)
         apply_batch(&from, batch(5, s));
     apply_batch(&to, batch(4, 0)); /* of a time when it had other partitions */
-    struct ps_partial partial = {.batch_id = batch(5, 100001)};
-    partial.partitions[0] = 1u << 11;
+    const struct ps_partial partial = {batch(5, 100001), batch(5, 100001), ps_partitions_range(11, 12)};
     assert_true(ps_partials_set(&from.partials, &partial, 1));
     move(&from, &to, &set, &none);
     assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), 100000);
@@ -216,6 +215,94 @@ static void a_stream_that_one_has_forgotten_is_as_the_other_has_it(void **state)
     destroy(&to);
 }
 
+/* Records of `from` as a checkpoint holds them. */
+static uint8_t *records_saved(struct side *from, const struct ps_partition_set *set, size_t *size)
+{
+    *size = ps_records_export(records_of(from), set, NULL);
+    uint8_t *bytes = malloc(*size + 1);
+    assert_non_null(bytes);
+    assert_int_equal(ps_records_export(records_of(from), set, bytes), *size);
+    return bytes;
+}
+
+/* A core takes partitions over from a checkpoint that is 60,000 batches older than what it has, and more than
+ * a bitmap reaches: all of these are applied for its own partitions only, in one range, until the hub has
+ * handed them out again. */
+static void a_checkpoint_may_be_far_behind(void **state)
+{
+    const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
+    const uint64_t behind[] = {60000, PS_APPLIED_BATCHES_WINDOW + 60000u};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint64_t now = 100 + behind[i];
+        struct side from, to;
+        size_t size;
+        make(&from);
+        make(&to);
+        for (uint64_t s = 0; s < now; s++) {
+            if (s < 100)
+                apply_batch(&from, batch(5, s));
+            apply_batch(&to, batch(5, s));
+        }
+        apply_batch(&to, batch(6, 0)); /* a stream that was begun later */
+        uint8_t *bytes = records_saved(&from, &set, &size);
+        assert_int_equal(ps_records_import_saved(records_of(&to), &set, &others, bytes, size), MR_OK);
+        free(bytes);
+        assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), 100);
+        assert_int_equal(to.partials.count, 2);
+        assert_false(has_batch(&to, batch(6, 0), 10));
+        assert_true(has_batch(&to, batch(6, 0), 30));
+        for (uint64_t s = 100; s < now; s += 7) {
+            assert_false(has_batch(&to, batch(5, s), 10));
+            assert_true(has_batch(&to, batch(5, s), 30));
+        }
+        /* Trainers push them again, and not quite in order. */
+        for (uint64_t s = 100; s < now; s += 2) {
+            for (uint64_t id = batch(5, s + 2); id-- > batch(5, s);) {
+                apply_batch(&to, id);
+                ps_partials_remove(&to.partials, id);
+            }
+        }
+        assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), now);
+        assert_int_equal(to.partials.count, 1);
+        destroy(&from);
+        destroy(&to);
+    }
+}
+
+/* Ranges go through a checkpoint and through a move as they are; a single batch as before there were ranges. */
+static void ranges_are_stored(void **state)
+{
+    const struct ps_partition_set all = ps_partitions_all(), none = {{0}};
+    const struct ps_partial ranges[2] = {{batch(5, 20), batch(5, 20), ps_partitions_range(3, 5)},
+                                         {batch(5, 30), batch(5, 70), ps_partitions_range(4, 5)}};
+    struct side from, to;
+    size_t size;
+    (void)state;
+    make(&from);
+    make(&to);
+    apply_batch(&from, batch(5, 0));
+    assert_true(ps_partials_set(&from.partials, ranges, 2));
+    uint8_t *bytes = records_saved(&from, &all, &size);
+    uint32_t singles = 0, pairs = 0;
+    for (size_t at = 0; at < size;) {
+        struct ps_record record;
+        memcpy(&record, bytes + at, sizeof(record));
+        singles += record.row_bytes == PS_STREAM_PARTIAL &&
+                   record.bytes == sizeof(uint64_t) + sizeof(struct ps_partition_set);
+        pairs += record.row_bytes == PS_STREAM_PARTIALS && record.bytes == sizeof(struct ps_partial);
+        at += sizeof(record) + mr_padded(record.bytes);
+    }
+    assert_int_equal(singles, 1);
+    assert_int_equal(pairs, 1);
+    assert_int_equal(ps_records_import(records_of(&to), &all, &none, bytes, size), MR_OK);
+    assert_int_equal(to.partials.count, 2);
+    assert_memory_equal(to.partials.entries, ranges, sizeof(ranges));
+    free(bytes);
+    destroy(&from);
+    destroy(&to);
+}
+
 static void malformed_bytes_change_nothing(void **state)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
@@ -226,6 +313,8 @@ static void malformed_bytes_change_nothing(void **state)
     push(&from, a, mr_push_stream_chosen(1), 1);
     push(&to, a, mr_push_stream_chosen(1), 2);
     apply_batch(&from, batch(5, 0));
+    const struct ps_partial range = {batch(5, 2), batch(5, 9), set};
+    assert_true(ps_partials_set(&from.partials, &range, 1));
     const size_t size = ps_records_export(records_of(&from), &set, NULL);
     uint8_t *bytes = malloc(size), *broken = malloc(size);
     assert_non_null(bytes);
@@ -286,6 +375,13 @@ struct model {
     uint32_t owner[PARTITIONS]; /* of each */
     bool pushed[PARTITIONS][STREAMS][NUMBERS + 1], fed[PARTITIONS][BATCHES];
     uint64_t next[STREAMS];
+};
+
+/* A checkpoint: the records of each side, and the model as of then. */
+struct saved {
+    struct model *model;
+    uint8_t *bytes[SIDES];
+    size_t sizes[SIDES];
 };
 
 static uint64_t random_state;
@@ -379,12 +475,62 @@ static void move_some(struct model *m, struct side *sides)
     move(&sides[from], &sides[to], &set, &others);
 }
 
+static void saved_free(struct saved *saved)
+{
+    for (uint32_t i = 0; i < SIDES; i++)
+        free(saved->bytes[i]);
+    free(saved->model);
+}
+
+static void save(struct saved *saved, const struct model *m, struct side *sides)
+{
+    saved_free(saved);
+    saved->model = malloc(sizeof(*m));
+    assert_non_null(saved->model);
+    memcpy(saved->model, m, sizeof(*m));
+    for (uint32_t i = 0; i < SIDES; i++) {
+        const struct ps_partition_set served = served_by(m, i);
+        saved->bytes[i] = records_saved(&sides[i], &served, &saved->sizes[i]);
+    }
+}
+
+/* A side dies, and comes back with nothing. The others take its partitions over as the checkpoint has them,
+ * whoever had them then. */
+static void take_over(struct model *m, struct side *sides, const struct saved *saved)
+{
+    const uint32_t dead = draw(SIDES);
+    for (uint32_t to = (dead + 1) % SIDES; to != dead; to = (to + 1) % SIDES) {
+        for (uint32_t writer = 0; writer < SIDES; writer++) {
+            const struct ps_partition_set others = served_by(m, to);
+            struct ps_partition_set set = {{0}};
+            for (uint32_t i = 0; i < PARTITIONS; i++) {
+                if (m->owner[i] != dead || saved->model->owner[i] != writer || draw(2) == 0)
+                    continue;
+                ps_partitions_add(&set, place_of(i));
+                m->owner[i] = to;
+                memcpy(m->pushed[i], saved->model->pushed[i], sizeof(m->pushed[i]));
+                memcpy(m->fed[i], saved->model->fed[i], sizeof(m->fed[i]));
+            }
+            if (!ps_partitions_empty(&set))
+                assert_int_equal(ps_records_import_saved(records_of(&sides[to]), &set, &others,
+                                                         saved->bytes[writer], saved->sizes[writer]),
+                                 MR_OK);
+        }
+    }
+    for (uint32_t i = 0; i < PARTITIONS; i++) /* nobody has room for these: it loads them itself */
+        if (m->owner[i] == dead)
+            return;
+    destroy(&sides[dead]);
+    make(&sides[dead]);
+}
+
 /* Most pushes come once, to all owners; some come to one of them, and the rest later, after moves. A client
  * keeps within the window. */
 static void random_moves(uint64_t seed)
 {
     struct model *m = calloc(1, sizeof(*m));
     struct side sides[SIDES];
+    struct saved saved = {.model = NULL};
     uint32_t keys[STREAMS][NUMBERS + 1];
     assert_non_null(m);
     random_state = seed;
@@ -392,6 +538,7 @@ static void random_moves(uint64_t seed)
         make(&sides[i]);
     for (uint32_t i = 0; i < PARTITIONS; i++)
         m->owner[i] = draw(SIDES);
+    save(&saved, m, sides);
     for (uint32_t step = 0, batches = 0; step < STEPS; step++) {
         const uint32_t stream_id = draw(STREAMS), side = draw(SIDES);
         uint64_t number =
@@ -408,6 +555,10 @@ static void random_moves(uint64_t seed)
             feed(m, &sides[side], side, draw(batches));
         if (draw(8) == 0)
             move_some(m, sides);
+        if (draw(80) == 0)
+            save(&saved, m, sides);
+        if (draw(50) == 0)
+            take_over(m, sides, &saved);
     }
     /* In the end everything comes again, and everywhere. */
     for (uint32_t stream_id = 0; stream_id < STREAMS; stream_id++)
@@ -416,13 +567,14 @@ static void random_moves(uint64_t seed)
                 push_to(m, &sides[i], i, stream_id, number, keys[stream_id][number]);
     for (uint32_t i = 0; i < SIDES; i++)
         destroy(&sides[i]);
+    saved_free(&saved);
     free(m);
 }
 
 static void random_moves_lose_nothing_and_repeat_nothing(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 20; seed++)
+    for (uint64_t seed = 1; seed <= 12; seed++)
         random_moves(seed);
 }
 
@@ -434,6 +586,8 @@ int main(void)
         cmocka_unit_test(a_batch_that_one_has_is_partly_applied),
         cmocka_unit_test(a_core_without_partitions_takes_all),
         cmocka_unit_test(a_stream_that_one_has_forgotten_is_as_the_other_has_it),
+        cmocka_unit_test(a_checkpoint_may_be_far_behind),
+        cmocka_unit_test(ranges_are_stored),
         cmocka_unit_test(malformed_bytes_change_nothing),
         cmocka_unit_test(memory_that_runs_out_loses_nothing_of_the_others),
         cmocka_unit_test(random_moves_lose_nothing_and_repeat_nothing),

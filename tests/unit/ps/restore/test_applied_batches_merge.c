@@ -83,7 +83,7 @@ static void the_same_number_of_cores_takes_its_own(void **state)
 
 static bool partial_has(const struct ps_partial *p, uint32_t partition)
 {
-    return (p->partitions[partition / 64] >> (partition % 64) & 1) != 0;
+    return ps_partitions_has(&p->partitions, partition);
 }
 
 static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
@@ -171,7 +171,7 @@ static void records_out_of_range_are_refused(void **state)
     assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text),
                      MR_CHECKPOINT_CORRUPT);
     record.row_bytes = PS_STREAM_PARTIAL;
-    record.bytes = sizeof(struct ps_partial) - 8;
+    record.bytes = sizeof(struct ps_partition_set);
     assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text),
                      MR_CHECKPOINT_CORRUPT);
     record.row_bytes = PS_STREAM_PLAN;
@@ -182,23 +182,97 @@ static void records_out_of_range_are_refused(void **state)
     record.bytes = PS_STREAM_PLAN_WORDS * 8;
     assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text),
                      MR_CHECKPOINT_CORRUPT);
-    words[0] = 0;
-    record.row_bytes = 3;
+    words[0] = 5; /* a range that ends before it begins, and one of two streams */
+    record.row_bytes = PS_STREAM_PARTIALS;
+    record.bytes = sizeof(struct ps_partial);
+    for (words[1] = 4; words[1] <= id(1, 4); words[1] += id(1, 0))
+        assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text),
+                         MR_CHECKPOINT_CORRUPT);
+    words[0] = words[1] = 0;
+    record.row_bytes = PS_STREAM_PARTIALS + 1;
     record.bytes = 16;
     assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text),
                      MR_CHECKPOINT_CORRUPT);
     end_merge(m);
 }
 
-static void cores_that_differ_without_bound_are_refused(void **state)
+/* A core that is far ahead of another differs from it in one range, also where no bitmap reaches. */
+static void cores_may_be_far_apart(void **state)
 {
-    struct ps_applied_batches_merge *m = make_merge(2, 1);
+    const uint64_t far[] = {60000, 3 * (uint64_t)PS_APPLIED_BATCHES_WINDOW};
     (void)state;
-    assert_int_equal(add_stream(m, 0, 2, 5, PS_PARTIALS_MAX * 100, 0), MR_OK);
-    assert_int_equal(add_stream(m, 1, 2, 5, 0, 0), MR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct ps_applied_batches_merge *m = make_merge(2, 1);
+        struct ps_core *core = make_core(0, 1);
+        assert_int_equal(add_stream(m, 0, 2, 5, 100 + far[i], 2), MR_OK); /* 0..99 + far, 101 + far */
+        assert_int_equal(add_stream(m, 1, 2, 5, 100, 2), MR_OK);          /* 0..99, 101 */
+        assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
+        assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
+        assert_int_equal(ps_applied_batches_watermark(core->applied, 5), 100);
+        assert_true(ps_applied_batches_has(core->applied, id(5, 101)));
+        assert_int_equal(core->partials.count, 3); /* 100, 102..99 + far, 101 + far */
+        for (uint64_t s = 98; s < far[i] + 110; s += s < 110 || s >= far[i] + 90 ? 1 : far[i] - 20) {
+            const struct ps_partial *p = ps_partials_find(&core->partials, id(5, s));
+            const bool first_has = s < 100 + far[i] || s == 101 + far[i], second_has = s < 100 || s == 101;
+            assert_int_equal(p != NULL, first_has && !second_has);
+            if (p == NULL)
+                continue;
+            assert_true(partial_has(p, 0));
+            assert_false(partial_has(p, MR_PARTITION_COUNT / 2));
+        }
+        ps_core_destroy(core);
+        end_merge(m);
+    }
+}
+
+/* As many ranges as no cut leaves behind. */
+static void cores_that_differ_in_too_many_ranges_are_refused(void **state)
+{
+    enum { WORDS = PS_PARTIALS_MAX / 32 + 1 };
+    struct ps_applied_batches_merge *m = make_merge(2, 1);
+    static uint64_t words[2 + WORDS];
+    struct ps_record record = {
+        .kind = PS_RECORD_STREAM, .feature = 0, .count = 2, .offset = 32 * WORDS, .bytes = sizeof(words)};
+    (void)state;
+    words[0] = 5;
+    for (uint32_t i = 0; i < WORDS; i++)
+        words[2 + i] = UINT64_C(0xaaaaaaaaaaaaaaaa);
+    assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)words, text), MR_OK);
     assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_UNSUPPORTED);
-    assert_non_null(strstr(text, "its 2 cores differ in too many batches"));
+    assert_non_null(strstr(text, "its 2 cores differ in too many ranges of batches"));
     end_merge(m);
+}
+
+/* What a core holds in part is so for the cores that take its place, ranges as well as single batches. */
+static void what_is_partly_applied_stays_so(void **state)
+{
+    (void)state;
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct ps_applied_batches_merge *m = make_merge(2, cores);
+        struct ps_core *core = make_core(0, cores);
+        const struct ps_partial ranges[2] = {{id(5, 30), id(5, 39), ps_partitions_range(7, 8)},
+                                             {id(5, 20), id(5, 20), ps_partitions_range(7, 9)}};
+        uint64_t single[1 + PS_PARTITION_WORDS] = {ranges[1].first};
+        struct ps_record record = {.kind = PS_RECORD_STREAM,
+                                   .count = 2,
+                                   .row_bytes = PS_STREAM_PARTIALS,
+                                   .bytes = sizeof(ranges[0])};
+        for (uint32_t c = 0; c < 2; c++)
+            assert_int_equal(add_stream(m, c, 2, 5, 10, 0), MR_OK);
+        assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)&ranges[0], text),
+                         MR_OK);
+        memcpy(single + 1, &ranges[1].partitions, sizeof(ranges[1].partitions));
+        record.row_bytes = PS_STREAM_PARTIAL;
+        record.bytes = sizeof(single);
+        assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, (const uint8_t *)single, text), MR_OK);
+        assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
+        assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
+        assert_int_equal(core->partials.count, 2);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_memory_equal(&core->partials.entries[i], &ranges[1 - i], sizeof(ranges[0]));
+        ps_core_destroy(core);
+        end_merge(m);
+    }
 }
 
 int main(void)
@@ -208,7 +282,9 @@ int main(void)
         cmocka_unit_test(another_number_holds_what_all_had_and_the_rest_in_part),
         cmocka_unit_test(streams_keep_their_plans),
         cmocka_unit_test(records_out_of_range_are_refused),
-        cmocka_unit_test(cores_that_differ_without_bound_are_refused),
+        cmocka_unit_test(cores_may_be_far_apart),
+        cmocka_unit_test(cores_that_differ_in_too_many_ranges_are_refused),
+        cmocka_unit_test(what_is_partly_applied_stays_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "core_fixture.h"
+#include "dataplane/wire/format/capability.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/core/core.h"
 #include "ps/server/poll.h"
 #include "tests/unit/ps/table_calls.h"
@@ -463,7 +465,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
 static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **state)
 {
     struct fixture *f = *state;
-    const struct ps_partial old = {.batch_id = 5}, new = {.batch_id = 6};
+    const struct ps_partial old = {.first = 5, .last = 5}, new = {.first = 6, .last = 6};
     assert_true(ps_partials_set(&f->core->partials, &old, 1));
     ps_core_set_clock_us(f->core, UINT64_C(7000000000));
     assert_int_equal(ps_staging_begin(f->core, true, 900), MR_OK);
@@ -477,6 +479,27 @@ static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **stat
     assert_null(ps_partials_find(&f->core->partials, 6));
     assert_int_in_range(f->core->now_s, 7000, 8000);
     ps_staging_end(f->core);
+}
+
+/* A range of partly applied batches is what versions before did not have: the MANIFEST says so, and only then. */
+static void ranges_of_batches_are_needed_by_readers(void **state)
+{
+    struct fixture *f = *state;
+    const struct ps_partial partial[2] = {{7, 7, ps_partitions_range(0, 5)},
+                                          {9, 12, ps_partitions_range(0, 5)}};
+    for (uint32_t count = 1; count <= 2; count++) {
+        struct ps_reader *reader;
+        char text[256];
+        assert_true(ps_partials_set(&f->core->partials, partial, count));
+        begin(f, 64);
+        assert_int_equal(finish(f).status, MR_OK);
+        if (ps_reader_open(NULL, f->directory, 1, &reader, text) != MR_OK)
+            fail_msg("%s", text);
+        assert_true(ps_reader_manifest(reader)->needs == (count == 1 ? 0 : MR_CAN(BATCH_RANGES)));
+        ps_reader_close(reader);
+        assert_int_equal(temporary_directory_remove(f->directory), 0);
+        f->directory = temporary_directory_make();
+    }
 }
 
 /* A restore that fails leaves what it found: no row goes before it is known to have succeeded. */
@@ -509,6 +532,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_variable_that_changes_half_way_is_as_of_the_cut),
         TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to),
+        TEST(ranges_of_batches_are_needed_by_readers),
         TEST(no_row_goes_while_the_gate_is_shut),
         TEST(a_push_behind_the_cut_is_not_in_it),
         TEST(a_push_larger_than_all_buffers_waits),
