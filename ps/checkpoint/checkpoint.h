@@ -221,6 +221,8 @@ enum mr_status ps_reader_open_unread(const struct ps_store *store /* NULL: local
 /* Returns the MANIFESTs of the chain, and what the checkpoint that was asked for is (ps_chain_manifest()). */
 const struct ps_chain *ps_reader_chain(const struct ps_reader *r);
 const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r);
+/* Of a cluster's checkpoint: the blocks of this part are not visited. */
+void ps_reader_leave_out(struct ps_reader *r, uint32_t part);
 /* Visits all blocks, `batch` (1..16) at a time, each verified as it is read, while other threads read ahead.
  * The blocks of a link come after all of the link before, and a batch has blocks of one link only. Within a
  * link the first blocks of all files come before their second ones. A batch stays valid until the `held`-th

@@ -15,6 +15,7 @@
 
 struct ps_reader {
     struct ps_chain chain;
+    bool is_left_out[PS_CLUSTER_PARTS_MAX];
     bool damaged; /* found while its blocks were read */
 };
 
@@ -72,7 +73,8 @@ enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t he
 {
     enum mr_status status = MR_OK;
     for (uint32_t link = 0; link < r->chain.count && status == MR_OK; link++)
-        status = read_link(r, link, batch, held, visit, arg, text);
+        if (!r->is_left_out[r->chain.links[link]->part])
+            status = read_link(r, link, batch, held, visit, arg, text);
     return status;
 }
 
@@ -128,6 +130,11 @@ enum mr_status ps_reader_open_unread(const struct ps_store *store, const char *d
                                      struct ps_reader **out, char *text)
 {
     return open_one(store, directory, id, false, out, text);
+}
+
+void ps_reader_leave_out(struct ps_reader *r, uint32_t part)
+{
+    r->is_left_out[part] = true;
 }
 
 const struct ps_chain *ps_reader_chain(const struct ps_reader *r)

@@ -102,7 +102,7 @@ struct ps_range {
     uint64_t cut_bytes;  /* stored bytes that the cut has */
     uint8_t *cut_copy;   /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
     uint64_t cut_copy_bytes;
-    uint8_t *loading; /* restore: its stored bytes, as far as they have come */
+    uint8_t *loading; /* restore, move: its stored bytes, as far as they have come */
     uint64_t loaded_bytes;
 };
 
@@ -227,6 +227,11 @@ void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
 enum mr_status ps_feature_own(struct ps_feature *f, char *text);
 /* Makes one, before the core owns it: a restore fills it first. Nothing if it is another core's. */
 enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char *text);
+/* Takes a piece of a range's stored bytes, which come in any order; with the last one they become its state,
+ * and loaded_bytes is ps_variable_stored_bytes(). MR_BAD_MESSAGE, MR_OUT_OF_MEMORY; `text`
+ * (PS_CORE_TEXT_BYTES). */
+enum mr_status ps_feature_load_range(struct ps_feature *f, uint32_t range, uint64_t offset,
+                                     const uint8_t *bytes, uint64_t count, char *text);
 /* Stored bytes of the ranges that the core has. */
 uint64_t ps_feature_variable_bytes(const struct ps_feature *f);
 void ps_feature_destroy(struct ps_feature *f);

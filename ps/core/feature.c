@@ -2,6 +2,8 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include "dataplane/optimizer/kernels.h"
 #include "dataplane/wire/format/ranges.h"
 #include "ps/core/core.h"
 
@@ -18,7 +20,7 @@ enum mr_status ps_feature_own(struct ps_feature *f, char *text)
 {
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < f->range_count && status == MR_OK; i++)
-        if (f->core->owns.since[f->ranges[i].partition] != PS_NOT_OWNED)
+        if (ps_since_is_owned(f->core->owns.since[f->ranges[i].partition]))
             status = ps_feature_make_range(f, i, text);
     return status;
 }
@@ -32,6 +34,32 @@ enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char 
     const enum mr_status status = ps_variable_create(&f->feature, range, f->core->arena, &r->variable, &what);
 
     return explain(&f->feature, status, what, text);
+}
+
+enum mr_status ps_feature_load_range(struct ps_feature *f, uint32_t range, uint64_t offset,
+                                     const uint8_t *bytes, uint64_t count, char *text)
+{
+    struct ps_range *r = &f->ranges[range];
+    const uint64_t total = ps_variable_stored_bytes(r->variable);
+    if (count > total - r->loaded_bytes || offset > total - count) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end, or comes twice",
+                 f->feature.name);
+        return MR_BAD_MESSAGE;
+    }
+    if (r->loading == NULL && (r->loading = calloc(1, total)) == NULL) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: no memory left", f->feature.name);
+        return MR_OUT_OF_MEMORY;
+    }
+    memcpy(r->loading + offset, bytes, count);
+    r->loaded_bytes += count;
+    if (r->loaded_bytes < total)
+        return MR_OK;
+    ps_variable_load(r->variable, r->loading);
+    r->is_not_finite =
+        !mr_kernels_best()->all_finite(ps_variable_values(r->variable), ps_variable_elements(r->variable));
+    free(r->loading);
+    r->loading = NULL;
+    return MR_OK;
 }
 
 uint64_t ps_feature_variable_bytes(const struct ps_feature *f)

@@ -38,8 +38,8 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
         const uint32_t before = o->since[p];
         o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
         o->all_since = o->since[p] > o->all_since ? o->since[p] : o->all_since;
-        changes |= (before == PS_NOT_OWNED) != (o->since[p] == PS_NOT_OWNED);
-        if (o->since[p] == PS_NOT_OWNED)
+        changes |= ps_since_is_owned(before) != ps_since_is_owned(o->since[p]);
+        if (!ps_since_is_owned(o->since[p]))
             continue;
         ps_partitions_add(&owned_now, p);
         if (o->since[p] > o->newest)

@@ -17,6 +17,14 @@ struct ps_core;
 #define PS_NOT_OWNED UINT32_MAX
 /* In place of an epoch: a move to another node is ending, so calls wait. It may still be cancelled. */
 #define PS_FENCED (UINT32_MAX - 1)
+/* Likewise: the partition is this core's by the map, and is still being loaded, so calls wait. */
+#define PS_LOADING (UINT32_MAX - 2)
+
+/* Does the core serve a partition of this `since`, if calls for it need not wait? */
+static inline bool ps_since_is_owned(uint32_t since)
+{
+    return since != PS_NOT_OWNED && since != PS_LOADING;
+}
 
 /* The cluster as a node's answer to NODE_INFO shows it. */
 struct ps_cluster_info {
@@ -32,7 +40,7 @@ struct ps_ownership {
     uint32_t epoch;                     /* of the newest map that it has taken in */
     uint32_t newest;                    /* the highest of `since` that the core owns */
     uint32_t all_since;                 /* the highest of all: what it is if the core owns everything */
-    uint32_t since[MR_PARTITION_COUNT]; /* or PS_FENCED, PS_NOT_OWNED: by this core */
+    uint32_t since[MR_PARTITION_COUNT]; /* or PS_FENCED, PS_LOADING, PS_NOT_OWNED: by this core */
     /* A move has brought the records of these, and the map will say that they are this core's, or that they
      * stay where they were. What is recorded meanwhile would hold for them, too. */
     struct ps_partition_set arriving;

@@ -10,7 +10,7 @@ void ps_cleanup_add(struct ps_core *core, const struct ps_partition_set *partiti
 {
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (ps_partitions_has(partitions, p) && core->node->partition_core[p] == core->index &&
-            core->owns.since[p] == PS_NOT_OWNED)
+            !ps_since_is_owned(core->owns.since[p]))
             ps_partitions_add(&core->cleanup, p);
     core->has_cleanup = !ps_partitions_empty(&core->cleanup);
     ps_ownership_settle(&core->owns, &core->cleanup);

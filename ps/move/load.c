@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/list.h"
+#include "ps/checkpoint/checkpoint_format.h"
 #include "ps/core/core.h"
 #include "ps/move/migration_source.h"
 
@@ -79,50 +79,24 @@ static enum mr_status load_rows(struct ps_core *core, const struct ps_move_load 
     const uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     uint32_t count = 0;
-    if (record->row_bytes != row_bytes || record->count > PS_CUT_EMIT_ROWS_MAX ||
+    enum mr_status status = MR_OK;
+    if (record->row_bytes != row_bytes ||
         record->bytes != record->count * (sizeof(uint64_t) + (uint64_t)row_bytes)) {
         (void)snprintf(text, PS_CORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
                        record->row_bytes, row_bytes);
         return MR_BAD_MESSAGE;
     }
-    for (uint32_t i = 0; i < record->count; i++)
+    ps_table_load_from(f->table, l->block.clock_s, core->now_s);
+    for (uint32_t i = 0; i < record->count && status == MR_OK; i++) {
         if (is_own_key(core, l, f, keys[i]))
             rows[count++] = (struct ps_stored_row){keys[i], bytes + record->count * sizeof(uint64_t) +
                                                                 (size_t)i * row_bytes};
-    ps_table_load_from(f->table, l->block.clock_s, core->now_s);
-    return no_memory(f, ps_table_load_rows(f->table, rows, count, l->block.is_first), text);
-}
-
-static enum mr_status load_range(struct ps_feature *f, uint32_t index, const struct ps_record *record,
-                                 uint64_t offset, const uint8_t *bytes, char *text)
-{
-    struct ps_range *r = &f->ranges[index];
-    enum mr_status status = ps_feature_make_range(f, index, text);
-    if (status != MR_OK)
-        return status;
-    const uint64_t total = ps_variable_stored_bytes(r->variable);
-    if (offset == 0) { /* they come in order */
-        free(r->loading);
-        r->loading = calloc(1, total);
-        r->loaded_bytes = 0;
+        if (count == PS_CUT_EMIT_ROWS_MAX || i + 1 == record->count) {
+            status = ps_table_load_rows(f->table, rows, count, l->block.is_first);
+            count = 0;
+        }
     }
-    if (r->loading == NULL)
-        return no_memory(f, MR_OUT_OF_MEMORY, text);
-    if (offset != r->loaded_bytes || record->bytes > total - r->loaded_bytes) {
-        (void)snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece is missing", f->feature.name);
-        return MR_BAD_MESSAGE;
-    }
-    memcpy(r->loading + offset, bytes, record->bytes);
-    r->loaded_bytes += record->bytes;
-    if (r->loaded_bytes < total)
-        return MR_OK;
-    ps_variable_load(r->variable, r->loading);
-    r->is_not_finite =
-        !mr_kernels_best()->all_finite(ps_variable_values(r->variable), ps_variable_elements(r->variable));
-    free(r->loading);
-    r->loading = NULL;
-    r->loaded_bytes = 0;
-    return MR_OK;
+    return no_memory(f, status, text);
 }
 
 static enum mr_status load_variable(const struct ps_core *core, const struct ps_move_load *l,
@@ -134,9 +108,12 @@ static enum mr_status load_variable(const struct ps_core *core, const struct ps_
         (void)snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece lies beyond its end", f->feature.name);
         return MR_BAD_MESSAGE;
     }
-    return is_own(core, l, f->ranges[i].partition)
-               ? load_range(f, (uint32_t)i, record, record->offset % each, bytes, text)
-               : MR_OK;
+    if (!is_own(core, l, f->ranges[i].partition))
+        return MR_OK;
+    const enum mr_status status = ps_feature_make_range(f, (uint32_t)i, text);
+    return status == MR_OK
+               ? ps_feature_load_range(f, (uint32_t)i, record->offset % each, bytes, record->bytes, text)
+               : status;
 }
 
 static enum mr_status load_of_table(struct ps_core *core, const struct ps_move_load *l, struct ps_feature *f,
@@ -162,13 +139,16 @@ static enum mr_status load_of_table(struct ps_core *core, const struct ps_move_l
 static enum mr_status load_record(struct ps_core *core, const struct ps_move_load *l,
                                   const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (record->kind == PS_MOVE_RECORD)
+    const bool is_skipped = l->block.is_saved ? ps_record_feature_kind(record->kind) == 0 ||
+                                                    !ps_record_counts(record->kind, l->block.is_last)
+                                              : record->kind == PS_MOVE_RECORD;
+    if (is_skipped)
         return MR_OK;
     const bool is_of_table = record->kind == PS_RECORD_ROWS || record->kind == PS_RECORD_GONE ||
                              record->kind == PS_RECORD_OBSERVATIONS;
     struct ps_feature *f =
         record->feature <= MR_FEATURE_ID_MAX ? ps_core_feature(core, record->feature) : NULL;
-    if (f == NULL && record->feature <= core->feature_id_max)
+    if (f == NULL && (l->block.is_saved || record->feature <= core->feature_id_max))
         return MR_OK; /* it was dropped */
     if (f == NULL || is_of_table != (f->table != NULL) ||
         (!is_of_table && record->kind != PS_RECORD_VARIABLE)) {
@@ -187,7 +167,8 @@ static void end_part(struct ps_move_load *l)
     const uint64_t one = 1;
     if (atomic_fetch_sub_explicit(&l->left, 1, memory_order_acq_rel) > 1)
         return;
-    (void)!write(l->wakes, &one, sizeof(one));
+    if (l->wakes >= 0)
+        (void)!write(l->wakes, &one, sizeof(one));
     atomic_store_explicit(&l->has_told, true, memory_order_release);
 }
 
@@ -310,7 +291,7 @@ bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected
 }
 
 struct records {
-    const struct ps_partition_set *partitions, *before;
+    const struct ps_partition_set *partitions;
     const struct ps_move_collected *collected;
     enum mr_status status[DP_CORES_MAX];
 };
@@ -327,7 +308,7 @@ static void load_records(struct ps_core *core, void *arg)
             continue;
         if (ps_partitions_has(r->partitions, p))
             ps_partitions_add(&slice, p);
-        else if (core->owns.since[p] != PS_NOT_OWNED || ps_partitions_has(r->before, p))
+        else if (ps_since_is_owned(core->owns.since[p]) || ps_partitions_has(&core->owns.arriving, p))
             ps_partitions_add(&others, p);
     }
     if (ps_partitions_empty(&slice))
@@ -338,10 +319,9 @@ static void load_records(struct ps_core *core, void *arg)
 }
 
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
-                                    const struct ps_partition_set *before,
                                     const struct ps_move_collected *records, char *text)
 {
-    struct records r = {.partitions = partitions, .before = before, .collected = records};
+    struct records r = {.partitions = partitions, .collected = records};
     ps_node_each_core(node, load_records, &r);
     for (uint32_t i = 0; i < node->core_count; i++) {
         if (r.status[i] != MR_OK) {

@@ -1,5 +1,6 @@
-/* Loads blocks of a migration (ps/move/migration_source.h) onto the target's cores: each loads what is of its
- * partitions. By one thread, which is none of a core's. */
+/* Loads blocks of a migration (ps/move/migration_source.h) or of a checkpoint (ps/move/take_over.h) onto this
+ * node's cores while they serve other partitions: each loads what is of its own. By one thread, which is none
+ * of a core's. */
 #ifndef PS_MOVE_LOAD_H
 #define PS_MOVE_LOAD_H
 
@@ -16,12 +17,15 @@ struct ps_move_block {
     uint32_t byte_count;
     bool is_first;    /* its rows have not come before */
     uint32_t clock_s; /* of the source */
+    /* of a checkpoint: it has records of other kinds, too, and of features that were dropped since */
+    bool is_saved;
+    bool is_last; /* then: of its last link (ps_record_counts()) */
 };
 
 /* Has the cores load a block with records of these partitions, some ten microseconds at a time, and returns
  * at once. Blocks and partitions stay until it has been ended. Once the last core has ended it adds to the
- * eventfd `wakes`. MR_NO_MEMORY, MR_BAD_MESSAGE: it has not begun, and `text` (PS_MOVE_TEXT_BYTES) says
- * why. */
+ * eventfd `wakes`, unless that is -1. MR_NO_MEMORY, MR_BAD_MESSAGE: it has not begun, and `text`
+ * (PS_MOVE_TEXT_BYTES) says why. */
 struct ps_move_load;
 enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partition_set *partitions,
                                   const struct ps_move_block *block, int wakes, struct ps_move_load **out,
@@ -37,10 +41,9 @@ struct ps_move_collected {
     size_t byte_count;
 };
 bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected *out);
-/* Has all cores import what was collected from one of the source's, about its partitions. `before`: those
- * of the move whose records were imported already. Errors as ps_records_import(). */
+/* Has all cores import what was collected from one of the source's, about its partitions, which arrive with
+ * that (ps_ownership_arrive()). Errors as ps_records_import(). */
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
-                                    const struct ps_partition_set *before,
                                     const struct ps_move_collected *records, char *text);
 
 #endif

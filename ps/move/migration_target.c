@@ -280,14 +280,12 @@ static void target_install(struct ps_migration_target *t)
         if (!s->is_through || s->answered != NULL || s->loaded != NULL)
             return;
     }
-    struct ps_partition_set before = {{0}};
     for (uint32_t i = 0; i < t->core_count; i++) {
         const struct source_core *s = &t->cores[i];
-        if (ps_move_load_records(t->options.node, &s->partitions, &before, &s->records, text) != MR_OK) {
+        if (ps_move_load_records(t->options.node, &s->partitions, &s->records, text) != MR_OK) {
             target_set(t, PS_MIGRATION_FAILED, text);
             return;
         }
-        before = ps_partitions_or(&before, &s->partitions);
     }
     target_set(t, PS_MIGRATION_INSTALLED, "");
     t->cores[0].next_us = 0;

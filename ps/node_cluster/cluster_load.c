@@ -21,10 +21,6 @@ __attribute__((format(printf, 4, 5))) static bool load_give_up(struct ps_cluster
     (void)vsnprintf(why, sizeof(why), format, arguments);
     va_end(arguments);
     l->has_failed = true;
-    if (l->has_part) { /* it goes on with what it has */
-        mr_log_error("cluster_not_loaded", "cluster %s: %s", l->cluster, why);
-        return false;
-    }
     mr_log_error("cluster_not_loaded", "cluster %s: this node serves nothing: %s", l->cluster, why);
     control->lacks_part = control->gate != PS_GATE_BROKEN; /* otherwise it holds half of it */
     ps_control_gate_broken(control, status, why);
@@ -48,10 +44,6 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
                                                       .own_part = l->node};
     if (checkpoint == 0 && l->init.directory[0] == '\0')
         return true;
-    if (l->has_part)
-        return load_give_up(l, control, MR_VERSION_MISMATCH,
-                            "the map gives this node more partitions, which this version does not load: run "
-                            "one version on all nodes");
     if (checkpoint != 0 && l->commit.directory[0] == '\0')
         return load_give_up(l, control, MR_CHECKPOINT_NOT_FOUND,
                             "there is a checkpoint %" PRIu64
@@ -67,7 +59,6 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
                             checkpoint != 0 ? "the cluster" : l->init.directory, text);
     if (checkpoint != 0)
         ps_control_durable(control);
-    l->has_part = true;
     return true;
 }
 

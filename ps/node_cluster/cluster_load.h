@@ -1,6 +1,7 @@
-/* What a member of a cluster loads before it serves: its part of the cluster's newest checkpoint or, in a
- * cluster that has none yet, of the one that it begins with (cluster.init_from). A node that cannot load what
- * it owns serves nothing (MR_NODE_FAILED), and the log says why. Control thread. */
+/* What a member of a cluster loads before it serves anything: its part of the cluster's newest checkpoint or,
+ * in a cluster that has none yet, of the one that it begins with (cluster.init_from). A node that cannot load
+ * what it owns serves nothing (MR_NODE_FAILED), and the log says why. What comes to it later is loaded beside
+ * what it serves (cluster_take_over.c). Control thread. */
 #ifndef PS_CLUSTER_LOAD_H
 #define PS_CLUSTER_LOAD_H
 
@@ -14,9 +15,9 @@ struct ps_cluster_load {
     const char *init_from;                   /* as configured */
     struct ps_cluster_commit_options commit; /* of the cluster's checkpoints; directory "": there are none */
     struct ps_cluster_init init;
-    bool waits;               /* for the catalogue, before it can begin */
-    bool has_begun, has_part; /* the catalogue has what it begins with; a checkpoint was loaded */
-    bool has_failed;          /* for good */
+    bool waits;      /* for the catalogue, before it can begin */
+    bool has_begun;  /* the catalogue has what it begins with */
+    bool has_failed; /* for good */
 };
 
 /* What the map says, and which slots are to be loaded: their grants, or 0. */

@@ -73,13 +73,14 @@ static const struct ps_migration *migration_oldest(const struct ps_member *membe
 
 /* Copies the migration of a role that is in progress. False: there is none to be worked on. None begins or
  * ends until all cores have the current map: a stale core could keep a partition that was freed, or write
- * one that is fenced. And none begins here before the node has all tables that rows may be of. */
+ * one that is fenced. And none begins here before the node has all tables that rows may be of, nor while it
+ * takes over partitions, which may be those that were to move here. */
 static bool migration_get(struct ps_node_cluster *c, enum ps_migration_role role, struct ps_migration *out)
 {
     pthread_mutex_lock(&c->lock);
     const struct ps_migration *m = c->is_changed ? NULL : migration_oldest(&c->member, role);
     if (m != NULL && role == PS_MIGRATION_TARGET && m->state == PS_MIGRATION_WAITING &&
-        c->features_session == 0)
+        (c->features_session == 0 || c->take_over.state != PS_NODE_TAKES_NOTHING))
         m = NULL;
     if (m != NULL)
         *out = *m;
@@ -364,6 +365,7 @@ void ps_node_cluster_end_migrations(struct ps_node_cluster *c)
     c->migrations.command = NULL;
     ps_migration_target_stop(c->migrations.target);
     c->migrations.target = NULL;
+    ps_node_cluster_end_take_over(c);
 }
 
 /* ---- a core's thread ---- */

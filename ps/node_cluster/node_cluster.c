@@ -91,6 +91,7 @@ static void node_cluster_poll(void *context)
     struct ps_node_cluster *c = context;
     ps_node_cluster_apply_map(c);
     ps_node_cluster_poll_migrations(c);
+    ps_node_cluster_poll_take_over(c);
     ps_node_cluster_poll_save(c); /* the previous migration has released the dirty bits */
     ps_node_cluster_answer_move(c);
 }
@@ -98,7 +99,7 @@ static void node_cluster_poll(void *context)
 static bool node_cluster_is_waiting(void *context)
 {
     struct ps_node_cluster *c = context;
-    return c->load.waits || ps_node_cluster_is_migrating(c);
+    return c->load.waits || ps_node_cluster_is_migrating(c) || ps_node_cluster_is_taking_over(c);
 }
 
 static const struct ps_control_cluster_ops control_ops = {.write_catalog = write_catalog,

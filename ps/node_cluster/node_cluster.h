@@ -25,7 +25,8 @@ void ps_node_cluster_destroy(struct ps_node_cluster *c);
 /* Registers with the coordinator, under node->start_id. The control thread runs. MR_INVALID_ARGUMENT,
  * MR_NO_MEMORY, and `error` says what is wrong. */
 enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error);
-/* Ends the migrations here: after the control thread has ended, before the cores do. NULL is fine. */
+/* Ends the migrations and take-overs here: after the control thread has ended, before the cores do. NULL is
+ * fine. */
 void ps_node_cluster_end_migrations(struct ps_node_cluster *c);
 /* Stops to serve, waits for what is being committed, and ends the session with the coordinator, so that
  * everybody learns of it at once. */

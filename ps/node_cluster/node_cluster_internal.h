@@ -13,6 +13,7 @@
 #include "ps/control/control_internal.h"
 #include "ps/core/ownership.h"
 #include "ps/move/migration_target.h"
+#include "ps/move/take_over.h"
 #include "ps/node_cluster/cluster_load.h"
 #include "ps/node_cluster/cluster_save.h"
 #include "ps/node_cluster/node_cluster.h"
@@ -37,6 +38,21 @@ struct ps_node_migrations {
     struct ps_command *command;         /* that is answered when the request has ended; NULL: none */
     uint64_t command_until_us;
     uint64_t reported, reported_us; /* the migration that the node's entry is about, and since when */
+};
+
+/* Partitions that this node loads beside what it serves. The control thread's own. */
+struct ps_node_take_over {
+    enum {
+        PS_NODE_TAKES_NOTHING,
+        PS_NODE_TAKES_CLEANS, /* what the cores still have of them is being freed */
+        PS_NODE_TAKES_LOADS
+    } state;
+    struct ps_take_over *load;           /* NULL: none */
+    _Atomic bool *stop;                  /* of its store; NULL: that is this machine's */
+    uint64_t checkpoint;                 /* 0: they begin as the cluster did */
+    uint64_t grants[MR_PARTITION_COUNT]; /* of slots, under which they are loaded; 0: they are not */
+    uint32_t count;
+    uint64_t retry_us; /* none begins before: the last one has failed */
 };
 
 struct ps_node_cluster {
@@ -73,6 +89,7 @@ struct ps_node_cluster {
     uint32_t said_served, said_nodes;
     bool said_superseded;
     struct ps_cluster_load load;
+    struct ps_node_take_over take_over;
 };
 
 /* ---- membership.c ---- */
@@ -94,6 +111,16 @@ void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeepe
 
 /* serving.c: loads what the node owns by the map, and tells the cores what they serve. */
 void ps_node_cluster_apply_map(struct ps_node_cluster *c);
+
+/* Has the node something that it serves, so that what comes to it is loaded beside that? */
+bool ps_node_cluster_loads_beside(struct ps_node_cluster *c);
+
+/* cluster_take_over.c: does that. */
+void ps_node_cluster_poll_take_over(struct ps_node_cluster *c);
+/* Must it be polled although nobody wakes the thread? */
+bool ps_node_cluster_is_taking_over(struct ps_node_cluster *c);
+/* After the control thread has ended. */
+void ps_node_cluster_end_take_over(struct ps_node_cluster *c);
 
 /* node_save.c: begins, follows and ends this node's part of the cluster's checkpoint. */
 void ps_node_cluster_poll_save(struct ps_node_cluster *c);

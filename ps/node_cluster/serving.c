@@ -8,10 +8,23 @@
 #include "dataplane/wire/base/log.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-/* Loads the slots that the member has asked for, as far as it can now. */
+bool ps_node_cluster_loads_beside(struct ps_node_cluster *c)
+{
+    bool has_any = c->node->control->gate == PS_GATE_OPEN;
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT && !has_any; slot++)
+        has_any = c->member.have[slot] != 0;
+    pthread_mutex_unlock(&c->lock);
+    return has_any;
+}
+
+/* Loads the slots that the member has asked for when the node begins, as far as it can now. What comes to it
+ * later is loaded by cluster_take_over.c: a restore replaces all that the node has. */
 static void load_own(struct ps_node_cluster *c)
 {
     struct ps_cluster_load_now now;
+    if (ps_node_cluster_loads_beside(c))
+        return;
     pthread_mutex_lock(&c->lock);
     const struct ps_cluster_map *map = &c->member.map;
     now.epoch = map->epoch;
@@ -45,8 +58,9 @@ static bool find_owned(struct ps_node_cluster *c)
         else if (grant != c->served[slot])
             *since = c->owned.epoch;
         c->served[slot] = grant;
-        c->owned.since[ps_cluster_slot(slot)] =
-            m->fenced[slot] && *since != PS_NOT_OWNED ? PS_FENCED : *since;
+        c->owned.since[ps_cluster_slot(slot)] = is_own && grant == 0                        ? PS_LOADING
+                                                : m->fenced[slot] && *since != PS_NOT_OWNED ? PS_FENCED
+                                                                                            : *since;
     }
     return has_all;
 }
@@ -114,7 +128,7 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
     const uint64_t wanted = c->node->config->cluster_nodes;
     uint32_t served = 0, present = 0;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        served += c->owned.since[p] != PS_NOT_OWNED;
+        served += ps_since_is_owned(c->owned.since[p]);
     for (uint32_t i = 0; i < info->node_count; i++)
         present += (info->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) != 0;
     if (info->owner[0] == PS_CLUSTER_NO_NODE && present < wanted) {

@@ -80,7 +80,7 @@ __attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t 
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "%s belongs to core %u, not to core %u: read the map (node_info) again", what, owner,
                          core->index);
-    if (core->owns.since[partition] == PS_FENCED) {
+    if (core->owns.since[partition] == PS_FENCED || core->owns.since[partition] == PS_LOADING) {
         ps_hold_back(op, &op->core->counters.requests_held_back);
         return false;
     }

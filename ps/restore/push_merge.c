@@ -68,7 +68,7 @@ static bool push_merge_grow(struct ps_push_merge *m)
 }
 
 /* A range of partitions, of a push stream of a core: the format before version 6. */
-static bool read_range(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
+static bool read_range(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
                        struct ps_partition_set *partitions)
 {
     const struct ps_stored_pushes *stored = (const struct ps_stored_pushes *)(const void *)bytes;
@@ -76,24 +76,22 @@ static bool read_range(const struct ps_record *record, const uint8_t *bytes, str
         stored->partition >= stored->partition_end || stored->partition_end > MR_PARTITION_COUNT ||
         stored->reserved != 0 || stored->floor > MR_PUSH_NUMBER_MAX)
         return false;
-    memcpy(to->uuid, stored->uuid, MR_UUID_BYTES);
-    to->is_range = true;
-    to->piece.stream_id = stored->stream_id;
-    ps_push_window_load(&to->piece.window, stored->floor, stored->words,
+    *out =
+        (struct ps_push_load){.uuid = stored->uuid, .stream_id = stored->stream_id, .used = record->offset};
+    ps_push_window_load(&out->window, stored->floor, stored->words,
                         (uint32_t)((record->bytes - sizeof(*stored)) / sizeof(uint64_t)));
     *partitions = ps_partitions_range(stored->partition, stored->partition_end);
     return true;
 }
 
-static bool read_stream(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
+bool ps_push_merge_read(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
                         struct ps_partition_set *partitions)
 {
     const struct ps_partition_set *some;
     if (record->kind == PS_RECORD_PUSHES)
-        return read_range(record, bytes, to, partitions);
-    if (!ps_stored_push_stream_read(record, bytes, &to->piece, &some))
+        return read_range(record, bytes, out, partitions);
+    if (!ps_stored_push_stream_read(record, bytes, out, &some))
         return false;
-    memcpy(to->uuid, to->piece.uuid, MR_UUID_BYTES);
     *partitions = some != NULL ? *some : ps_partitions_all();
     return true;
 }
@@ -106,11 +104,12 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const s
     };
     const struct ps_partition_set all = ps_partitions_all();
     struct ps_partition_set partitions;
-    if (saved.writer == m->writers->count || !read_stream(record, bytes, &saved, &partitions))
+    if (saved.writer == m->writers->count || !ps_push_merge_read(record, bytes, &saved.piece, &partitions))
         return corrupt(text);
     if (!m->writers->counts[saved.writer])
         return MR_OK;
-    saved.piece.used = record->offset;
+    memcpy(saved.uuid, saved.piece.uuid, MR_UUID_BYTES);
+    saved.is_range = record->kind == PS_RECORD_PUSHES;
     saved.piece.is_cut = true;
     if (!ps_partitions_within(&all, &partitions)) {
         saved.partitions = malloc(sizeof(partitions));

@@ -10,6 +10,7 @@
 #ifndef PS_PUSH_MERGE_H
 #define PS_PUSH_MERGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint.h"
@@ -28,6 +29,10 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const s
                                  const uint8_t *bytes, char *text);
 /* Merges them, after all are added. */
 enum mr_status ps_push_merge_finish(struct ps_push_merge *m, char *text);
+/* Reads a PS_RECORD_PUSHES or PS_RECORD_PUSH_STREAM, and which partitions it is about; out->uuid points into
+ * `bytes`. False: it is malformed. */
+bool ps_push_merge_read(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
+                        struct ps_partition_set *partitions);
 /* Loads a core's records. On the core's thread; several cores may do so at the same time. */
 enum mr_status ps_push_merge_load(const struct ps_push_merge *m, struct ps_core *core, char *text);
 

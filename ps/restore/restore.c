@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
@@ -154,32 +153,6 @@ static uint32_t range_partition(const struct ps_chain *chain, uint32_t id, uint3
     return saved != NULL ? mr_range_partition(saved->name, range) : 0;
 }
 
-/* The records of a range come in any order; the last one completes it. `offset`: in the range. */
-static enum mr_status load_range(const struct ps_feature *f, struct ps_range *range, uint64_t offset,
-                                 const uint8_t *bytes, uint64_t count, char *text)
-{
-    uint64_t total = ps_variable_stored_bytes(range->variable);
-    if (count > total - range->loaded_bytes || offset > total - count) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end, or comes twice",
-                 f->feature.name);
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    if (range->loading == NULL && (range->loading = calloc(1, total)) == NULL) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: no memory left", f->feature.name);
-        return MR_OUT_OF_MEMORY;
-    }
-    memcpy(range->loading + offset, bytes, count);
-    range->loaded_bytes += count;
-    if (range->loaded_bytes == total) {
-        ps_variable_load(range->variable, range->loading);
-        range->is_not_finite = !mr_kernels_best()->all_finite(ps_variable_values(range->variable),
-                                                              ps_variable_elements(range->variable));
-        free(range->loading);
-        range->loading = NULL;
-    }
-    return MR_OK;
-}
-
 static enum mr_status load_variable(const struct core_load *r, struct ps_feature *f,
                                     const struct ps_record *record, const uint8_t *bytes)
 {
@@ -188,10 +161,12 @@ static enum mr_status load_variable(const struct core_load *r, struct ps_feature
         snprintf(r->text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece lies beyond its end", f->feature.name);
         return MR_CHECKPOINT_CORRUPT;
     }
-    struct ps_range *range = &f->ranges[i];
-    return range->variable != NULL && is_taken(r, range_partition(r->chain, record->feature, (uint32_t)i))
-               ? load_range(f, range, record->offset % each, bytes, record->bytes, r->text)
-               : MR_OK;
+    const struct ps_range *range = &f->ranges[i];
+    if (range->variable == NULL || !is_taken(r, range_partition(r->chain, record->feature, (uint32_t)i)))
+        return MR_OK;
+    const enum mr_status status =
+        ps_feature_load_range(f, (uint32_t)i, record->offset % each, bytes, record->bytes, r->text);
+    return status == MR_BAD_MESSAGE ? MR_CHECKPOINT_CORRUPT : status;
 }
 
 /* `bytes` must stay until the next flush. Records that the control thread loads are skipped. */

@@ -55,6 +55,7 @@ static void model_run(void)
     pthread_t threads[CORES + 1];
     loads = malloc(sizeof(*loads) + CORES * sizeof(loads->parts[0]));
     assert(loads != NULL);
+    loads->wakes = 0;
     atomic_init(&loads->left, CORES);
     atomic_init(&loads->has_told, false);
     for (uint32_t i = 0; i < CORES; i++)

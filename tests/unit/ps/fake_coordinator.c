@@ -93,7 +93,8 @@ struct ps_cluster_map *fake_coordinator_map(void)
 
 void fake_coordinator_set_other(const char *name)
 {
-    other = (struct ps_cluster_node){.core_count = 1, .start_id = 77, .session = 78};
+    other =
+        (struct ps_cluster_node){.core_count = 1, .start_id = 77, .session = 78, .version = mr_version_own()};
     (void)snprintf(other.name, sizeof(other.name), "%s", name != NULL ? name : "");
     (void)snprintf(other.address, sizeof(other.address), "10.0.0.9:7700");
 }

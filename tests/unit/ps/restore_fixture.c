@@ -3,8 +3,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <cmocka.h>
+#include <string.h>
 #include "dataplane/wire/format/push_number.h"
+#include "fake_dp.h"
+#include "ps/core/core.h"
+#include "ps/move/cleanup.h"
+#include "tests/wait.h"
 
 uint64_t keys[KEYS];
 
@@ -79,4 +85,73 @@ void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t n
             if (meets(n, cores, old, to))
                 push_to(n, table, cores, old, number, to);
     }
+}
+
+/* ---- taking over ---- */
+
+struct owning {
+    struct ps_owned owned;
+    const struct ps_partition_set *partitions;
+    _Atomic bool has_left;
+};
+
+static void own_on_core(struct ps_core *core, void *arg)
+{
+    const struct owning *o = arg;
+    char text[PS_CORE_TEXT_BYTES];
+    assert_int_equal(ps_core_own(core, &o->owned, text), MR_OK);
+}
+
+static void clean_on_core(struct ps_core *core, void *arg)
+{
+    const struct owning *o = arg;
+    ps_cleanup_add(core, o->partitions);
+}
+
+static void look_on_core(struct ps_core *core, void *arg)
+{
+    struct owning *o = arg;
+    if (ps_cleanup_has(core, o->partitions))
+        atomic_store(&o->has_left, true);
+}
+
+static void lose_marks_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_save_marks_lost(core);
+}
+
+static void clean(struct ps_node *node, struct owning *o)
+{
+    ps_node_each_core(node, clean_on_core, o);
+    WAIT_UNTIL(atomic_store(&o->has_left, false), ps_node_each_core(node, look_on_core, o),
+               !atomic_load(&o->has_left));
+}
+
+enum ps_take_over_state take_over(const char *directory, uint64_t id,
+                                  const struct ps_partition_set *partitions, char text[PS_MOVE_TEXT_BYTES])
+{
+    static struct owning o;
+    struct ps_node *node = ((struct ps_core *)fake_dp_app(0))->node;
+    struct ps_take_over_options options = {
+        .node = node, .place.store = ps_store_local(), .checkpoint = id, .partitions = *partitions};
+    struct ps_take_over_progress progress;
+    struct ps_take_over *t;
+    memset(&o, 0, sizeof(o));
+    o.partitions = partitions;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        o.owned.since[p] = ps_partitions_has(partitions, p) ? PS_LOADING : 0;
+    ps_node_each_core(node, own_on_core, &o);
+    clean(node, &o);
+    (void)snprintf(options.place.path, sizeof(options.place.path), "%s", directory);
+    assert_int_equal(ps_take_over_start(&options, &t, text), MR_OK);
+    WAIT_UNTIL(ps_take_over_progress(t, &progress), progress.state != PS_TAKE_OVER_LOADING);
+    memcpy(text, progress.text, PS_MOVE_TEXT_BYTES);
+    ps_take_over_stop(t);
+    if (progress.state == PS_TAKE_OVER_FAILED)
+        clean(node, &o);
+    ps_node_each_core(node, lose_marks_on_core, NULL);
+    memset(o.owned.since, 0, sizeof(o.owned.since));
+    ps_node_each_core(node, own_on_core, &o);
+    return progress.state;
 }

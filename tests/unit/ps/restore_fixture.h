@@ -3,6 +3,7 @@
 #define RESTORE_FIXTURE_H
 
 #include "node_fixture.h"
+#include "ps/move/take_over.h"
 
 #define KEYS            24u
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
@@ -26,5 +27,10 @@ void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t n
 /* The same of core `old` alone, to core `to` of now. */
 void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,
              uint32_t to);
+
+/* Has the node lose these partitions, and take them over from a checkpoint (0: empty) beside what it serves.
+ * If that fails it has nothing of them, serves them again nevertheless, and *text says why. */
+enum ps_take_over_state take_over(const char *directory, uint64_t id,
+                                  const struct ps_partition_set *partitions, char text[PS_MOVE_TEXT_BYTES]);
 
 #endif

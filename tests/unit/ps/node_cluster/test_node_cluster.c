@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "cluster_fixture.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/log_line.h"
@@ -290,6 +291,85 @@ static void move_away(uint64_t key)
     map->grant[slot] = ++map->last_id;
     map->epoch++;
     fake_coordinator_settle(SESSION);
+}
+
+/* ---- a node that has died ---- */
+
+#define KEYS 100u
+
+/* A node by itself looks keys up, 0 and up or as many after them, and saves: a part of the checkpoint. */
+static void save_part(struct node_fixture *n, const char *whole, const char *name)
+{
+    const struct mr_feature f = node_table("t", 1);
+    node_stop(n);
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%.200s/%s", whole,
+                   name);
+    node_start(n, 2);
+    assert_int_equal(node_create(n, &f), 1);
+    for (uint64_t key = 0; key < KEYS; key++) {
+        const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+        node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, 1, &tensor, 1), MR_OK, NULL);
+    }
+    assert_int_equal(node_save(n), 1);
+}
+
+/* The cluster has begun empty, and its checkpoint 1 has the keys below KEYS. Returns how many rows the node
+ * has: of as many other keys those that are its own. */
+static uint64_t join_before_a_checkpoint(struct node_fixture *n)
+{
+    static const char *const nodes[] = {"a", "b"};
+    char whole[sizeof(n->config.checkpoint_directory)];
+    uint64_t other, rows = 0;
+    (void)snprintf(whole, sizeof(whole), "%.200s/whole", n->directory);
+    assert_int_equal(mkdir(whole, 0700), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        save_part(n, whole, nodes[i]);
+    become_member(n, "", 2, 2);
+    node_stop(n);
+    memcpy(n->config.checkpoint_directory, whole, sizeof(whole));
+    node_start(n, 2);
+    (void)join(n, &other);
+    struct ps_cluster_map *map = fake_coordinator_map();
+    for (uint64_t key = KEYS; key < 2 * KEYS; key++)
+        rows += map->owner[ps_cluster_slot(partition_of(key))] == 0 && look_up(n, key, map->epoch) == MR_OK;
+    assert_true(rows > 0 && rows < KEYS);
+    assert_int_equal(rows_of(n), rows);
+    cluster_commit(whole, 1, nodes, 2);
+    map->committed = map->last_cut = 1;
+    return rows;
+}
+
+/* Node b has died: by the map, all that it had goes to this one. Returns how many of the checkpoint's keys
+ * these are. */
+static uint64_t take_over_the_other(struct node_fixture *n)
+{
+    static const bool present[PS_CLUSTER_NODES_MAX] = {true};
+    struct ps_cluster_map *map = fake_coordinator_map();
+    uint64_t rows = 0;
+    for (uint64_t key = 0; key < KEYS; key++)
+        rows += map->owner[ps_cluster_slot(partition_of(key))] == 1;
+    fake_coordinator_set_other(NULL);
+    assert_true(ps_cluster_map_take_over(map, 1, present));
+    fake_coordinator_settle(session);
+    (void)wait_epoch(n, map->epoch);
+    return rows;
+}
+
+/* Not in the place of what it serves, although it has never loaded anything before. */
+static void what_a_dead_node_had_is_loaded_beside(void **state)
+{
+    struct node_fixture *n = *state;
+    const uint64_t own = join_before_a_checkpoint(n);
+    const uint64_t rows = take_over_the_other(n);
+    uint64_t lost = 0; /* a key of the dead node's, which is not in the checkpoint */
+    for (lost = KEYS; fake_coordinator_map()->restored_in[ps_cluster_slot(partition_of(lost))] == 0; lost++) {
+    }
+    assert_int_equal(look_up(n, lost, fake_coordinator_map()->epoch),
+                     MR_OK); /* it waits until that is loaded */
+    assert_int_equal(rows_of(n), own + rows + 1);
+    for (uint64_t key = 0; key < 2 * KEYS; key++) /* those that are not there are made */
+        assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
+    assert_int_equal(rows_of(n), 2 * KEYS);
 }
 
 static void check_rows_go(struct node_fixture *n)
@@ -633,6 +713,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_of_others_are_dropped, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(rows_are_dropped_once_the_cores_know_the_map, member_setup,
                                         node_teardown),
+        cmocka_unit_test_setup_teardown(what_a_dead_node_had_is_loaded_beside, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
                                         node_teardown),

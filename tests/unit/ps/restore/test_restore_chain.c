@@ -241,6 +241,30 @@ static void a_broken_chain_changes_nothing(void **state)
     assert_int_equal(learn(n, table, BATCH(3)), 0); /* it is still known */
 }
 
+/* The node has gone on since; half of its partitions go back to the chain's end. */
+static void is_taken_over_beside_what_serves(void **state)
+{
+    struct node_fixture *n = *state;
+    struct ps_partition_set set = {{0}};
+    char text[PS_MOVE_TEXT_BYTES];
+    uint32_t table = make_chain(n, 2);
+    assert_int_equal(learn(n, table, BATCH(3)), 2);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p += 2)
+        ps_partitions_add(&set, p);
+    ps_partitions_add(&set, mr_partition_of(mr_key_hash(GONE_KEY, 0)));
+    if (take_over(n->config.checkpoint_directory, 3, &set, text) != PS_TAKE_OVER_LOADED)
+        fail_msg("%s", text);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < KEYS; i++) {
+            const bool is_taken = ps_partitions_has(&set, mr_partition_of(mr_key_hash(keys[i], 0)));
+            const float chain = keys[i] == GONE_KEY ? 100 : i < 8 ? 98 : 99;
+            assert_float_equal(node_value(n, table, keys[i]), is_taken ? chain : chain - 1, 0);
+        }
+        assert_int_equal(node_save(n), 4 + round);
+        node_restart(n, 2);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -251,6 +275,7 @@ int main(void)
         TEST(a_link_may_be_of_another_number_of_cores),
         TEST(an_empty_node_takes_the_newest_that_has_its_parents),
         TEST(a_broken_chain_changes_nothing),
+        TEST(is_taken_over_beside_what_serves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,6 +208,126 @@ static void damage_in_any_part_condemns_it(void **state)
     check_cluster(n, (const float[NODES]){3, 3, 5}); /* it serves what it served */
 }
 
+/* The partitions of these nodes. */
+static struct ps_partition_set partitions_of(bool a, bool b, bool c)
+{
+    const bool wanted[NODES] = {a, b, c};
+    struct ps_partition_set set = {{0}};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (wanted[p % NODES])
+            ps_partitions_add(&set, p);
+    return set;
+}
+
+/* A node with the same features, one more and one less, which has gone on: every key has had two batches, and
+ * the first checkpoint of its own has them. */
+static uint32_t start_live(struct node_fixture *n, uint32_t core_count)
+{
+    char live[256];
+    const struct mr_feature later = node_table("later", 1);
+    (void)snprintf(live, sizeof(live), "%.200s/live", n->directory);
+    start_on(n, live, core_count);
+    const uint32_t table = make_table(n);
+    for (uint32_t v = 0; v < VARIABLES; v++)
+        set_variable(n, variables[v], 1000);
+    (void)node_create(n, &later);
+    assert_int_equal(learn(n, table, BATCH(0)), core_count);
+    assert_int_equal(learn(n, table, BATCH(1)), core_count);
+    assert_int_equal(node_save(n), 1);
+    return table;
+}
+
+static void check_variables(struct node_fixture *n, const float base[NODES])
+{
+    for (uint32_t v = 0; v < VARIABLES; v++)
+        check_variable(n, variables[v], base[owner_of(variables[v])]);
+}
+
+static void check_rows(struct node_fixture *n, uint32_t table, const float had[NODES])
+{
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_float_equal(node_value(n, table, keys[i]), 100.0f - had[owner_of_key(keys[i])], 0);
+}
+
+/* a and c have died. What they had saved goes on here, beside what this node has of b. */
+static void is_taken_over_beside_what_serves(struct node_fixture *n, uint32_t core_count)
+{
+    const struct ps_partition_set dead = partitions_of(true, false, true);
+    char text[PS_MOVE_TEXT_BYTES];
+    make_cluster(n);
+    const uint32_t table = start_live(n, core_count);
+    if (take_over(whole, 2, &dead, text) != PS_TAKE_OVER_LOADED)
+        fail_msg("%s", text);
+    check_rows(n, table, (const float[NODES]){2, 2, 4});
+    check_variables(n, (const float[NODES]){0, 1000, 200});
+    /* what is sent again is applied to what lacks it, and to nothing else */
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    (void)learn(n, table, BATCH(1));
+    check_rows(n, table, (const float[NODES]){3, 2, 4});
+    (void)learn(n, table, BATCH(2));
+    check_rows(n, table, (const float[NODES]){4, 3, 4});
+    push_in_stream(n, table, NODES);
+    push_in_stream(n, table, NODES);
+    check_rows(n, table, (const float[NODES]){4, 4, 4});
+    assert_int_equal(learn(n, table, BATCH(3)), core_count);
+    /* all of it is in the next checkpoint, which is no delta on the one before */
+    assert_int_equal(node_save(n), 2);
+    node_restart(n, core_count);
+    check_rows(n, table, (const float[NODES]){5, 5, 5});
+    check_variables(n, (const float[NODES]){0, 1000, 200});
+}
+
+static void is_taken_over_on_2_cores(void **state)
+{
+    is_taken_over_beside_what_serves(*state, 2);
+}
+
+static void is_taken_over_on_5_cores(void **state)
+{
+    is_taken_over_beside_what_serves(*state, 5);
+}
+
+/* There is no checkpoint yet: the partitions are as they were at the beginning, and lack every batch. */
+static void what_was_never_saved_begins_empty(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct ps_partition_set dead = partitions_of(false, false, true);
+    char text[PS_MOVE_TEXT_BYTES];
+    node_stop(n);
+    const uint32_t table = start_live(n, 3);
+    push_in_stream(n, table, NODES);
+    if (take_over("", 0, &dead, text) != PS_TAKE_OVER_LOADED)
+        fail_msg("%s", text);
+    check_rows(n, table, (const float[NODES]){3, 3, 0});
+    (void)learn(n, table, BATCH(1));
+    push_in_stream(n, table, NODES);
+    check_rows(n, table, (const float[NODES]){3, 3, 2});
+    (void)learn(n, table, BATCH(0));
+    check_rows(n, table, (const float[NODES]){3, 3, 3});
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+}
+
+static void damage_of_a_part_takes_nothing_over(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct ps_partition_set of_b = partitions_of(false, true, false),
+                                  of_c = partitions_of(false, false, true);
+    char path[512], text[PS_MOVE_TEXT_BYTES];
+    make_cluster(n);
+    const uint32_t table = start_live(n, 1);
+    (void)snprintf(path, sizeof(path), "%s/b/ckpt-1/core-001.mrc", whole);
+    fixture_flip(path, 5000, 1);
+    assert_int_equal(take_over(whole, 2, &of_b, text), PS_TAKE_OVER_FAILED);
+    if (strstr(text, "b/ckpt-1/core-001.mrc") == NULL)
+        fail_msg("%s", text);
+    check_rows(n, table, (const float[NODES]){2, 0, 2});
+    node_drop(n, "later"); /* of what is gone nothing comes back */
+    node_drop(n, variables[VARIABLES - 1]);
+    if (take_over(whole, 2, &of_c, text) != PS_TAKE_OVER_LOADED) /* of what is not needed nothing is read */
+        fail_msg("%s", text);
+    check_rows(n, table, (const float[NODES]){2, 0, 4});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +336,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(on_5_cores, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(takes_nothing_back, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(damage_in_any_part_condemns_it, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(is_taken_over_on_2_cores, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(is_taken_over_on_5_cores, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(what_was_never_saved_begins_empty, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(damage_of_a_part_takes_nothing_over, node_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

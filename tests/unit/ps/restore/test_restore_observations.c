@@ -4,12 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "node_fixture.h"
+#include "restore_fixture.h"
 
+#undef KEYS
 #define KEYS   300u
 #define WANTED 3u
 
-static uint32_t make_table(struct node_fixture *n)
+static uint32_t make_rare(struct node_fixture *n)
 {
     struct mr_feature f = node_table("rare", 0);
     f.admission = MR_ADMIT_OBSERVATIONS;
@@ -41,7 +42,7 @@ static uint64_t rows(struct node_fixture *n)
 
 static void check(struct node_fixture *n, uint32_t cores)
 {
-    uint32_t table = make_table(n);
+    uint32_t table = make_rare(n);
     for (uint32_t i = 0; i < KEYS; i++)
         for (uint32_t seen = 0; seen < i % WANTED; seen++)
             look_up(n, table, i);
@@ -73,7 +74,7 @@ static void of_a_chain(void **state)
     n->config.checkpoint_deltas = 8;
     n->config.checkpoint_delta_share_percent = 100;
     node_restart(n, 2);
-    uint32_t table = make_table(n);
+    uint32_t table = make_rare(n);
     for (uint32_t seen = 0; seen + 1 < WANTED; seen++) {
         for (uint32_t i = 0; i < KEYS; i++)
             if (seen < i % WANTED)
@@ -88,12 +89,40 @@ static void of_a_chain(void **state)
     assert_int_equal(rows(n), KEYS / WANTED);
 }
 
+/* Half of the partitions go back to what had been seen then. */
+static void beside_what_serves(void **state)
+{
+    struct node_fixture *n = *state;
+    struct ps_partition_set set = {{0}};
+    char text[PS_MOVE_TEXT_BYTES];
+    uint32_t seen[KEYS], expected = 0;
+    uint32_t table = make_rare(n);
+    for (uint32_t i = 0; i < KEYS; i++)
+        for (seen[i] = 0; seen[i] < i % WANTED; seen[i]++)
+            look_up(n, table, i);
+    const uint64_t id = node_save(n);
+    for (uint32_t i = 0; i < KEYS; i++)
+        look_up(n, table, i);
+    assert_int_equal(rows(n), KEYS / WANTED);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p += 2)
+        ps_partitions_add(&set, p);
+    if (take_over(n->config.checkpoint_directory, id, &set, text) != PS_TAKE_OVER_LOADED)
+        fail_msg("%s", text);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        look_up(n, table, i);
+        seen[i] += ps_partitions_has(&set, mr_partition_of(mr_key_hash(key_at(i), 0))) ? 1 : 2;
+        expected += seen[i] >= WANTED;
+    }
+    assert_int_equal(rows(n), expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(from_1_core_to_3, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(from_3_cores_to_2, node_setup_3_cores, node_teardown),
         cmocka_unit_test_setup_teardown(of_a_chain, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(beside_what_serves, node_setup_3_cores, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
