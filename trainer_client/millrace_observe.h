@@ -177,6 +177,7 @@ struct mr_cluster_member {
     uint32_t core_count;
     uint32_t partitions; /* of 4096, that it owns */
     bool is_present;     /* it has a session with ZooKeeper */
+    bool is_spare;       /* cluster.role = spare: it owns only what it takes over from dead nodes */
     uint64_t start_id;
     const char *version; /* "0.3.0+1a2b3c4d", "before 0.3.0"; valid during the visit */
 };

@@ -63,12 +63,24 @@ static void forget_process(struct ps_cluster_map *map, uint32_t node)
 static_assert(MR_CLUSTER_FEW_NODES < MR_CLUSTER_NO_NODE && PS_CLUSTER_NODES_MAX < PS_CLUSTER_NO_NODE,
               "nobody");
 
+/* Whether the node and all others of the map have a version that knows spares. */
+static bool know_spares(const struct ps_cluster_map *map, const struct ps_cluster_node *node)
+{
+    uint64_t common = node->version.capabilities;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (strcmp(map->nodes[i].name, node->name) != 0)
+            common &= map->nodes[i].version.capabilities;
+    return (common & MR_CAN(TAKE_OVER)) != 0;
+}
+
 enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
                                               const struct ps_cluster_node *node)
 {
     const uint64_t many = MR_CAN(MANY_NODES);
     if ((map->needs & ~node->version.capabilities) != 0)
         return PS_CLUSTER_LACKS_USED;
+    if (node->is_spare && !know_spares(map, node))
+        return PS_CLUSTER_NO_SPARES;
     if (ps_cluster_map_find(map, node->name) != PS_CLUSTER_NO_NODE)
         return PS_CLUSTER_ADMITS;
     if (map->node_count == PS_CLUSTER_NODES_MAX)
@@ -85,6 +97,7 @@ bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_nod
         return false;
     if (known == PS_CLUSTER_NO_NODE) {
         map->nodes[map->node_count++] = *node;
+        map->balances_when_asked = false;
         if (map->node_count > MR_CLUSTER_FEW_NODES)
             map->needs |= MR_CAN(MANY_NODES);
     } else {
@@ -94,9 +107,13 @@ bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_nod
             memcmp(&map->nodes[known].version, &node->version, sizeof(node->version)) == 0)
             return false;
         map->nodes[known] = *node;
-        if (!is_same_process)
+        if (!is_same_process) {
             forget_process(map, known);
+            map->balances_when_asked = false;
+        }
     }
+    if (node->is_spare)
+        map->needs |= MR_CAN(TAKE_OVER);
     map->epoch++;
     return true;
 }
@@ -152,13 +169,13 @@ bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs)
     return true;
 }
 
-/* The node with the fewest partitions for its cores. */
+/* The taker with the fewest partitions for its cores. */
 static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t load[PS_CLUSTER_NODES_MAX],
-                             const bool *present)
+                             const bool *takers)
 {
     uint32_t best = PS_CLUSTER_NO_NODE;
     for (uint32_t i = 0; i < map->node_count; i++) {
-        if (!present[i] || map->nodes[i].core_count == 0)
+        if (!takers[i] || map->nodes[i].core_count == 0)
             continue;
         if (best == PS_CLUSTER_NO_NODE ||
             (uint64_t)load[i] * map->nodes[best].core_count < (uint64_t)load[best] * map->nodes[i].core_count)
@@ -167,9 +184,8 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
     return best;
 }
 
-/* Grants the partitions of `from` to the nodes that are present, as equally as their cores are; false if
- * there are none. */
-static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *present)
+/* Grants the partitions of `from` to the takers, as equally as their cores are; false if there are none. */
+static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *takers)
 {
     uint32_t load[PS_CLUSTER_NODES_MAX];
     uint32_t to_each[PS_CLUSTER_NODES_MAX] = {0};
@@ -178,10 +194,10 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *pre
         load[i] = ps_cluster_map_load(map, i);
     for (uint32_t p = 0; p < map->partition_count; p++)
         count += map->owner[p] == from;
-    if (count == 0 || least_loaded(map, load, present) == PS_CLUSTER_NO_NODE)
+    if (count == 0 || least_loaded(map, load, takers) == PS_CLUSTER_NO_NODE)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t to = least_loaded(map, load, present);
+        const uint32_t to = least_loaded(map, load, takers);
         load[to]++;
         to_each[to]++;
     }
@@ -200,9 +216,22 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *pre
     return true;
 }
 
+/* Those present that are not drained: spares, or all but these. Returns whether there are any. */
+static bool find_takers(const struct ps_cluster_map *map, const bool *present, bool are_spares,
+                        bool takers[PS_CLUSTER_NODES_MAX])
+{
+    bool any = false;
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        takers[i] = present[i] && !map->drained[i] && map->nodes[i].is_spare == are_spares;
+        any |= takers[i];
+    }
+    return any;
+}
+
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX])
 {
-    if (!grant_all(map, PS_CLUSTER_NO_NODE, present))
+    bool takers[PS_CLUSTER_NODES_MAX];
+    if (!find_takers(map, present, false, takers) || !grant_all(map, PS_CLUSTER_NO_NODE, takers))
         return false;
     map->cut = 0;
     map->epoch++;
@@ -233,9 +262,12 @@ bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
     if (dead >= map->node_count || present[dead])
         return false;
     const uint64_t last_id = map->last_id;
+    bool takers[PS_CLUSTER_NODES_MAX];
     struct ps_cluster_map next = *map;
     forget_process(&next, dead);
-    if (!grant_all(&next, dead, present) || !comes_into_use(&next, MR_CAN(TAKE_OVER)))
+    if (!find_takers(map, present, true, takers) && !find_takers(map, present, false, takers))
+        memcpy(takers, present, sizeof(takers));
+    if (!grant_all(&next, dead, takers) || !comes_into_use(&next, MR_CAN(TAKE_OVER)))
         return false;
     next.epoch++;
     for (uint32_t p = 0; p < next.partition_count; p++) {
@@ -345,6 +377,12 @@ bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut)
     return true;
 }
 
+static bool is_to_be_empty(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
+                           uint32_t node)
+{
+    return drained[node] || map->nodes[node].is_spare;
+}
+
 /* How many partitions each node should have, of those that the present ones own: its cores' share, rounded
  * down, and one more for the first nodes. An absent node should have what it has. */
 static void find_shares(const struct ps_cluster_map *map, const uint32_t load[PS_CLUSTER_NODES_MAX],
@@ -354,17 +392,17 @@ static void find_shares(const struct ps_cluster_map *map, const uint32_t load[PS
     uint64_t cores = 0;
     uint32_t all = 0;
     for (uint32_t i = 0; i < map->node_count; i++) {
-        cores += drained[i] || !present[i] ? 0 : map->nodes[i].core_count;
+        cores += is_to_be_empty(map, drained, i) || !present[i] ? 0 : map->nodes[i].core_count;
         all += present[i] ? load[i] : 0;
     }
     uint32_t rest = all;
     for (uint32_t i = 0; i < map->node_count; i++) {
-        const uint64_t own = drained[i] ? 0 : map->nodes[i].core_count;
+        const uint64_t own = is_to_be_empty(map, drained, i) ? 0 : map->nodes[i].core_count;
         share[i] = !present[i] ? load[i] : cores == 0 ? 0 : (uint32_t)(all * own / cores);
         rest -= present[i] ? share[i] : 0;
     }
     for (uint32_t i = 0; i < map->node_count && rest > 0 && cores > 0; i++) {
-        if (drained[i] || !present[i] || map->nodes[i].core_count == 0)
+        if (is_to_be_empty(map, drained, i) || !present[i] || map->nodes[i].core_count == 0)
             continue;
         share[i]++;
         rest--;

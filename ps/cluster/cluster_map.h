@@ -43,6 +43,7 @@ struct ps_cluster_node {
     char name[PS_CLUSTER_NAME_BYTES];    /* as configured; outlives the process */
     char address[PS_CLUSTER_NAME_BYTES]; /* HOST:PORT */
     uint32_t core_count;                 /* its share of the partitions is as large */
+    bool is_spare;                       /* it owns nothing but what it takes over from dead nodes */
     uint64_t start_id;                   /* random, of the process that may serve under this name */
     uint64_t session;                    /* its session with the coordinator: under another it may not */
     uint32_t session_ms;                 /* how long that is, as it was granted; 0: it has not said */
@@ -73,8 +74,10 @@ struct ps_cluster_map {
     uint32_t take_over_s; /* a node without a session for longer loses its partitions; 0: it keeps them */
     uint32_t move_count;
     struct ps_cluster_move
-        moves[PS_CLUSTER_MOVES_MAX];    /* of disjoint partitions, and none while there is a cut */
-    bool balances;                      /* the leader begins moves until the loads are as they should be */
+        moves[PS_CLUSTER_MOVES_MAX]; /* of disjoint partitions, and none while there is a cut */
+    bool balances;                   /* the leader begins moves until the loads are as they should be */
+    /* moves were cancelled: the leader begins none by itself until a process comes that was not there then */
+    bool balances_when_asked;
     bool drained[PS_CLUSTER_NODES_MAX]; /* a node that is to have none */
     uint32_t balance_mib_s;             /* of these moves */
     uint64_t last_cut;                  /* the newest cut that was begun; committed, given up, or `cut` */
@@ -117,6 +120,7 @@ enum ps_cluster_refusal {
     PS_CLUSTER_ADMITS,
     PS_CLUSTER_LACKS_USED,  /* the node lacks what is in use */
     PS_CLUSTER_NOT_SO_MANY, /* it would be one of many nodes, which it or a node of the map does not know */
+    PS_CLUSTER_NO_SPARES,   /* it is a spare, and it or another node has a version that knows none */
     PS_CLUSTER_IS_FULL
 };
 enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
@@ -135,7 +139,8 @@ bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs);
 uint32_t ps_cluster_map_session_ms(const struct ps_cluster_map *map);
 /* The first node of the map that lacks some of them; PS_CLUSTER_NO_NODE: all have them. */
 uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs);
-/* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores. */
+/* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores; none to spares
+ * and to drained nodes. */
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX]);
 /* Begins to move count partitions from `first` on, which all have one owner, to another node. */
 bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to);
@@ -147,7 +152,8 @@ bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id);
  * cannot read that. */
 bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over_s);
 /* Grants what a dead node owns to those that are present, the least loaded first, which load it from the
- * newest checkpoint. Proposed only after the coordinator has declared the node's session dead, by which time
+ * newest checkpoint: to the spares among them; without spares to those that are not drained; and if there are
+ * none, to all. Proposed only after the coordinator has declared the node's session dead, by which time
  * its lease has ended. False: nobody is there, it owns nothing, or some node cannot read that. */
 bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
                               const bool present[PS_CLUSTER_NODES_MAX]);
@@ -156,9 +162,9 @@ bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
 bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);
 bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut);
 
-/* Chooses the next move that brings the loads of the nodes that are present closer to their shares; one with
- * drained[node] is to have none. Nodes that are away keep what they own, and get nothing. False: nothing is
- * left to do among those present. */
+/* Chooses the next move that brings the loads of the nodes that are present closer to their shares; one
+ * with drained[node], and a spare, is to have none. Nodes that are away keep what they own, and get
+ * nothing. False: nothing is left to do among those present. */
 bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
                               const bool present[PS_CLUSTER_NODES_MAX], uint32_t *first, uint32_t *count,
                               uint32_t *to);

@@ -3,14 +3,15 @@
 /* Of a move that balances the nodes: so that progress is made in steps. */
 #define MOVE_PARTITIONS_MAX 256u
 
-/* Returns how many nodes of `next`, which has those of the map and perhaps more, have a session. */
+/* Which nodes of `next`, which has those of the map and perhaps more, have a session. Returns how many of
+ * them are no spares. */
 static uint32_t find_present(const struct ps_leader_view *view, const struct ps_cluster_map *next,
                              bool present[PS_CLUSTER_NODES_MAX])
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < next->node_count; i++) {
         present[i] = i >= view->map->node_count || view->absent_us[i] == 0;
-        count += present[i];
+        count += present[i] && !next->nodes[i].is_spare;
     }
     return count;
 }
@@ -72,6 +73,30 @@ static bool balance(const struct ps_leader_view *view, struct ps_cluster_map *ne
                                      to);
 }
 
+/* A node that has come, or come back after others took its partitions over, gets its share: all moves
+ * until the loads are as they should be, as if an operator had asked for them. What an operator has moved
+ * stays where it is as long as no node is without partitions. */
+static bool begin_balance(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    bool present[PS_CLUSTER_NODES_MAX];
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    if (!view->rebalances || next->balances || next->balances_when_asked || next->move_count > 0)
+        return false;
+    (void)find_present(view, next, present);
+    for (uint32_t i = 0; i < next->node_count; i++)
+        if (present[i] && !view->drained[i] && !next->nodes[i].is_spare &&
+            !ps_cluster_map_owns_any(next, i) &&
+            ps_cluster_map_next_move(next, view->drained, present, &first, &count, &to)) {
+            next->balances = true;
+            next->balance_mib_s = 0; /* as its target is configured */
+            next->epoch++;
+            return true;
+        }
+    return false;
+}
+
 enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     const uint64_t cut = view->map->cut;
@@ -90,5 +115,5 @@ enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct p
                                                                          : PS_LEADER_WAITS;
     if (view->wants_cut) /* moves end first, and none begins */
         return ps_cluster_map_begin_cut(next, view->cut_step) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
-    return balance(view, next) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
+    return begin_balance(view, next) || balance(view, next) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
 }

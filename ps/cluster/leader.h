@@ -17,7 +17,7 @@ struct ps_leader_view {
     uint32_t registered_count;
     /* of map->nodes: for how long it has had no session; 0: it has one */
     const uint64_t *absent_us;
-    uint32_t nodes_wanted;  /* partitions are granted once so many nodes have a session */
+    uint32_t nodes_wanted;  /* partitions are granted once so many nodes, without spares, have a session */
     uint64_t take_over_us;  /* map->take_over_s: who is absent for longer loses its partitions; 0: nobody */
     uint32_t take_over_s;   /* as this leader is configured: what the map is to have */
     uint64_t forget_us;     /* one that owns nothing and is absent for longer leaves the map; 0: it stays */
@@ -25,6 +25,7 @@ struct ps_leader_view {
     bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */
     bool cut_is_unknown;    /* whether that file is there: the store has not answered yet */
     bool cut_is_late;       /* map->cut takes too long, or cannot be made */
+    bool rebalances;        /* a node that owns nothing gets its share without being asked for */
     /* what operators and trainers ask for */
     bool wants_balance;
     const bool *drained; /* of map->nodes */

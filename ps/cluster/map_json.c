@@ -13,6 +13,8 @@ static json_t *process_json(const struct ps_cluster_node *node)
 {
     json_t *process = json_pack("{s:s, s:I, s:o}", "address", node->address, "cores",
                                 (json_int_t)node->core_count, "start_id", ps_json_id_of(node->start_id));
+    if (node->is_spare)
+        (void)json_object_set_new(process, "spare", json_true());
     if (node->session_ms != 0)
         (void)json_object_set_new(process, "session_ms", json_integer((json_int_t)node->session_ms));
     if (node->version.text[0] != '\0') {
@@ -98,6 +100,8 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
         (void)json_object_set_new(root, "needs", ps_json_id_of(map->needs));
     if (map->take_over_s != 0)
         (void)json_object_set_new(root, "take_over_s", json_integer((json_int_t)map->take_over_s));
+    if (map->balances_when_asked)
+        (void)json_object_set_new(root, "balances_when_asked", json_true());
     if (map->balances)
         (void)json_object_set_new(root, "balance",
                                   json_pack("{s:I}", "mib_s", (json_int_t)map->balance_mib_s));
@@ -177,6 +181,7 @@ static void read_process(struct ps_json_reader *r, const json_t *object, struct 
     ps_json_name(r, object, "address", node->address);
     node->core_count = (uint32_t)ps_json_number(r, object, "cores", UINT32_MAX);
     node->start_id = ps_json_id(r, object, "start_id");
+    node->is_spare = json_is_true(json_object_get(object, "spare"));
     if (json_object_get(object, "session_ms") != NULL)
         node->session_ms = (uint32_t)ps_json_number(r, object, "session_ms", UINT32_MAX);
     if (json_object_get(object, "version") == NULL) /* a version before 0.3.0 wrote it */
@@ -307,6 +312,7 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
         map->take_over_s = (uint32_t)ps_json_number(r, root, "take_over_s", UINT32_MAX);
     const json_t *balance = json_object_get(root, "balance");
     map->balances = balance != NULL;
+    map->balances_when_asked = json_is_true(json_object_get(root, "balances_when_asked"));
     if (map->balances)
         map->balance_mib_s = (uint32_t)ps_json_number(r, balance, "mib_s", UINT32_MAX);
     const json_t *committed = json_object_get(root, "committed");

@@ -127,7 +127,8 @@ static enum ps_migration_request_state request_drain(const struct ps_cluster_map
     if (node == PS_CLUSTER_NO_NODE)
         return request_fail_unknown(r->from, text);
     for (uint32_t i = 0; i < map->node_count; i++)
-        others += i != node && present[i] && !map->drained[i] && map->nodes[i].core_count > 0;
+        others += i != node && present[i] && !map->drained[i] && !map->nodes[i].is_spare &&
+                  map->nodes[i].core_count > 0;
     if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
         return PS_REQUEST_MADE;
     if (others == 0)
@@ -160,12 +161,14 @@ static enum ps_migration_request_state request_balance(const struct ps_cluster_m
     *next = *map;
     memcpy(next->drained, drained, sizeof(drained));
     next->balances = true;
+    next->balances_when_asked = false;
     next->balance_mib_s = r->mib_s;
     next->epoch++;
     return PS_REQUEST_WRITES;
 }
 
-/* Nodes that were drained and have left stay drained. */
+/* Nodes that were drained and have left stay drained. The leader does not begin the same moves again by
+ * itself. */
 static enum ps_migration_request_state request_cancel(const struct ps_cluster_map *map, const bool *present,
                                                       const struct ps_migration_request *r,
                                                       struct ps_cluster_map *next)
@@ -181,6 +184,7 @@ static enum ps_migration_request_state request_cancel(const struct ps_cluster_ma
         memcmp(map->drained, next->drained, sizeof(next->drained)) == 0)
         return PS_REQUEST_MADE;
     next->balances = false;
+    next->balances_when_asked = true;
     next->epoch = map->epoch + 1;
     return PS_REQUEST_WRITES;
 }

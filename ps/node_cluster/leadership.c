@@ -32,6 +32,11 @@ static void propose_map(struct ps_node_cluster *c, const struct ps_cluster_map *
 {
     if (!ps_member_propose(&c->member, next))
         return;
+    if (next->balances && !map->balances)
+        mr_log_info("rebalance_begins",
+                    "cluster %s: a node is there that owns nothing: partitions are moved to it "
+                    "(cluster.rebalance = auto; millrace ctl moves)",
+                    c->options.cluster);
     for (uint32_t i = 0; i < map->node_count && next->node_count < map->node_count; i++)
         if (ps_cluster_map_find(next, map->nodes[i].name) == PS_CLUSTER_NO_NODE)
             mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"node", .text = map->nodes[i].name}), "node_forgotten",
@@ -57,6 +62,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
                                  .take_over_s = TAKE_OVER_S,
                                  .forget_us = FORGET_US,
+                                 .rebalances = c->node->config->cluster_rebalance == PS_REBALANCE_AUTO,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
                                  .drained = view->map->drained};
     for (uint32_t i = 0; i < view->registered_count; i++)
@@ -113,6 +119,11 @@ static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_vie
                            "it has version %s, which lacks %.90s that the cluster's tables or its size need: "
                            "install version %s there",
                            version, lacks, mr_version_text());
+        else if (refusal == PS_CLUSTER_NO_SPARES)
+            (void)snprintf(
+                why, sizeof(why),
+                "it is a spare (cluster.role), and not all nodes have a version that knows spares: "
+                "upgrade them (millrace ctl nodes)");
         else if (refusal == PS_CLUSTER_NOT_SO_MANY)
             (void)snprintf(why, sizeof(why),
                            "it or another node has a version that knows no clusters of more than %u nodes: "

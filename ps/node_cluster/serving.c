@@ -82,9 +82,11 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
                                               [MR_CLUSTER_OUTSIDE] = c->outside},
                                     .node_count = map->node_count};
     for (uint32_t i = 0; i < map->node_count; i++) {
-        out->nodes[i] = (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
-                                                 .flags = c->present[i] ? MR_CLUSTER_NODE_PRESENT : 0,
-                                                 .start_id = map->nodes[i].start_id};
+        out->nodes[i] =
+            (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
+                                     .flags = (c->present[i] ? MR_CLUSTER_NODE_PRESENT : 0) |
+                                              (map->nodes[i].is_spare ? MR_CLUSTER_NODE_SPARE : 0),
+                                     .start_id = map->nodes[i].start_id};
         memcpy(out->nodes[i].name, map->nodes[i].name, sizeof(out->nodes[i].name));
         memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
         memcpy(out->nodes[i].version, map->nodes[i].version.text, sizeof(out->nodes[i].version));

@@ -2,11 +2,10 @@
  * of the cores that read it.
  *
  * A node that has the partitions and cores of one that wrote it takes that one's records, core by core.
- * Otherwise a batch counts as applied when every
- * writing core had applied it. Those that only some had applied, because the cut fell between their messages,
- * are partly applied: every core gets ranges of batches and the partitions that hold them, and a push of such
- * a batch skips those (ps/exactly_once/partial.h). So each key's gradient is applied exactly once, however often the number
- * of cores changes.
+ * Otherwise a batch counts as applied when every writing core had applied it. Those that only some had
+ * applied, because the cut fell between their messages, are partly applied: every core gets ranges of batches
+ * and the partitions that hold them, and a push of such a batch skips those (ps/exactly_once/partial.h). So
+ * each key's gradient is applied exactly once, however often the number of cores changes.
  */
 #ifndef PS_APPLIED_BATCHES_MERGE_H
 #define PS_APPLIED_BATCHES_MERGE_H

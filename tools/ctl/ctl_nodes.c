@@ -15,11 +15,11 @@
 /* Gathered first: the cluster's own line comes before its nodes'. */
 static void add_node(void *arg, const struct mr_cluster_member *node)
 {
-    json_array_append_new(arg,
-                          json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
-                                    node->is_present ? "there" : "away", "why", "", "address", node->address,
-                                    "version", node->version, "partitions", (json_int_t)node->partitions,
-                                    "cores", (json_int_t)node->core_count));
+    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name,
+                                         "state", node->is_present ? "there" : "away", "why", "", "role",
+                                         node->is_spare ? "spare" : "member", "address", node->address,
+                                         "version", node->version, "partitions", (json_int_t)node->partitions,
+                                         "cores", (json_int_t)node->core_count));
 }
 
 static json_t *find_node(const json_t *nodes, const char *name)
@@ -88,11 +88,11 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                  mr_plural(s->node_count));
     if (s->without_owner > 0)
         (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
-    (void)printf("\n%-20s  %-6s  %10s  %5s  %-15s  %s\n", "node", "state", "partitions", "cores", "version",
-                 "address");
+    (void)printf("\n%-20s  %-6s  %-6s  %10s  %5s  %-15s  %s\n", "node", "state", "role", "partitions",
+                 "cores", "version", "address");
     json_array_foreach(nodes, i, node)(void)
-        printf("%-20s  %-6s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
-               text_of(node, "name"), text_of(node, "state"),
+        printf("%-20s  %-6s  %-6s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
+               text_of(node, "name"), text_of(node, "state"), text_of(node, "role"),
                json_integer_value(json_object_get(node, "partitions")),
                json_integer_value(json_object_get(node, "cores")), text_of(node, "version"),
                text_of(node, "address"));

@@ -232,6 +232,7 @@ static bool read_members(const struct cluster_context *context, const struct mr_
                                                  .core_count = node[i].core_count,
                                                  .partitions = partitions[i],
                                                  .is_present = (node[i].flags & MR_CLUSTER_NODE_PRESENT) != 0,
+                                                 .is_spare = (node[i].flags & MR_CLUSTER_NODE_SPARE) != 0,
                                                  .start_id = node[i].start_id,
                                                  .version = text};
         context->visit(context->arg, &member);

@@ -31,8 +31,8 @@
       "many "                                                                                                \
       "parts")                                                                                               \
     X(TAKE_OVER, 5, "take_over", "0.3.0",                                                                    \
-      "maps of clusters with take_over_s, and since when partitions are restored; NODE_INFO with the "       \
-      "latter")                                                                                              \
+      "maps of clusters with spares, with take_over_s, and since when partitions are restored; NODE_INFO "   \
+      "with the latter")                                                                                     \
     X(BATCH_RANGES, 6, "batch_ranges", "0.3.0",                                                              \
       "records of ranges of batches that are applied to some partitions, in checkpoints and moves")
 

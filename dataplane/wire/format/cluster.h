@@ -18,7 +18,10 @@
  * node that owns each partition, or MR_CLUSTER_NO_NODE, MR_CLUSTER_NO_NODE_OF_MANY. */
 #define MR_CLUSTER_TENSORS 3u
 
-enum mr_cluster_node_flag { MR_CLUSTER_NODE_PRESENT = 1u << 0 /* it has a session with the coordinator */ };
+enum mr_cluster_node_flag {
+    MR_CLUSTER_NODE_PRESENT = 1u << 0, /* it has a session with the coordinator */
+    MR_CLUSTER_NODE_SPARE = 1u << 1,   /* it owns nothing but what it takes over from dead nodes */
+};
 struct mr_cluster_node {
     char name[MR_CLUSTER_NAME_BYTES];    /* NUL-padded */
     char address[MR_CLUSTER_NAME_BYTES]; /* HOST:PORT of core 0; core i has that port plus i */

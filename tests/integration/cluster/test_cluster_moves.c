@@ -435,8 +435,8 @@ static int start_all(void **state)
     directory = temporary_directory_make();
     zookeeper_server_create(&server);
     (void)snprintf(settings, sizeof(settings),
-                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 3000\n[checkpoint]\ndirectory = %s\n"
-                   "deltas = 3\n",
+                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 3000\nrebalance = by_hand\n"
+                   "[checkpoint]\ndirectory = %s\ndeltas = 3\n",
                    server.port, NODES, directory);
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_create(&nodes[i], millraced, i, settings);

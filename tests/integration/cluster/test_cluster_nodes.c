@@ -26,7 +26,7 @@ static struct cluster_node nodes[NODES];
 
 static bool all_is_owned(const struct cluster_shown *s)
 {
-    return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
+    return s->node_count >= NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
            s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
 }
 
@@ -275,6 +275,49 @@ static void test_a_name_is_one_process_s(void **state)
     cluster_node_wait(&nodes[0], &s, all_is_owned, "the first one goes on");
 }
 
+static uint32_t owned_by_n3(const struct cluster_shown *s)
+{
+    uint32_t owned = 0;
+    for (uint32_t i = 0; i < s->node_count; i++)
+        for (uint32_t p = 0; p < MR_PARTITION_COUNT && strcmp(s->nodes[i].name, "n3") == 0; p++)
+            owned += s->owner[p] == i;
+    return owned;
+}
+
+static bool n3_is_a_spare(const struct cluster_shown *s)
+{
+    return s->node_count == NODES + 1 &&
+           s->nodes[NODES].flags == (MR_CLUSTER_NODE_PRESENT | MR_CLUSTER_NODE_SPARE);
+}
+
+static bool n3_has_its_share(const struct cluster_shown *s)
+{
+    return owned_by_n3(s) == MR_PARTITION_COUNT / (NODES + 1);
+}
+
+/* A spare gets nothing; as soon as it is none, its share, with nobody asking for it. */
+static void test_who_comes_later_gets_its_share_but_for_spares(void **state)
+{
+    static struct cluster_node late;
+    static struct cluster_shown s;
+    char settings[128];
+    (void)state;
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nsession_ms = %u\nrole = spare\n",
+                   server.port, SESSION_MS);
+    cluster_node_create(&late, millraced, NODES, settings);
+    cluster_node_wait(&nodes[0], &s, n3_is_a_spare, "n3 is in the map, as a spare");
+    check_tool("", "n3                    there   spare            0");
+    cluster_node_stop(&late);
+    cluster_node_destroy(&late);
+    assert_int_equal(owned_by_n3(&s), 0);
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nsession_ms = %u\n", server.port,
+                   SESSION_MS);
+    cluster_node_create(&late, millraced, NODES, settings);
+    cluster_node_wait(&nodes[0], &s, n3_has_its_share, "n3 has a quarter of the partitions");
+    cluster_node_stop(&late);
+    cluster_node_destroy(&late);
+}
+
 static void test_all_stop_well(void **state)
 {
     static struct cluster_shown s;
@@ -294,6 +337,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_killed_node_comes_back_to_its_own),
         cmocka_unit_test(test_zookeeper_goes_and_comes),
         cmocka_unit_test(test_a_name_is_one_process_s),
+        cmocka_unit_test(test_who_comes_later_gets_its_share_but_for_spares),
         cmocka_unit_test(test_all_stop_well),
     };
     if (argc != 3) {

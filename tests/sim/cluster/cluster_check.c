@@ -21,8 +21,13 @@ static void check_restored(struct world *w, const struct ps_cluster_map *map, ui
 
 void check_map(struct world *w, const struct ps_cluster_map *map)
 {
-    for (uint32_t p = 0; p < w->partition_count && map->epoch > 0; p++)
+    for (uint32_t p = 0; p < w->partition_count && map->epoch > 0; p++) {
         check_restored(w, map, p);
+        if (map->owner[p] != PS_CLUSTER_NO_NODE && map->nodes[map->owner[p]].is_spare &&
+            map->restored_in[p] == 0)
+            fail(w, "map %llu gives partition %u, which no dead node had, to a spare",
+                 (unsigned long long)map->epoch, p);
+    }
     for (uint32_t p = 0; p < w->partition_count; p++) {
         if (map->owner[p] == PS_CLUSTER_NO_NODE)
             continue;

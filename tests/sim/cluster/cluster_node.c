@@ -153,6 +153,7 @@ static const struct ps_member_ops ops = {.write_map = write_map,
 static struct ps_cluster_node describe(const struct world *w, uint32_t i)
 {
     struct ps_cluster_node self = {.core_count = 1 + i % 2,
+                                   .is_spare = i == w->spare,
                                    .start_id = w->nodes[i].start_id,
                                    .version = versions_of(w, w->nodes[i].start_id)};
     (void)snprintf(self.name, sizeof(self.name), "%c", 'a' + (int)i);
@@ -234,7 +235,8 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
         .registered = registered,
         .registered_count = count,
         .absent_us = absent_us,
-        .nodes_wanted = w->node_count,
+        .nodes_wanted = w->node_count - (w->spare < w->node_count),
+        .rebalances = w->rebalances,
         .take_over_us = map->take_over_s != 0 && !node->is_older ? w->take_over_us : 0,
         .take_over_s = w->take_over_us != 0 && !node->is_older,
         .forget_us = 4 * w->session_us,

@@ -264,6 +264,8 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     w->features_rng.state = w->rng.state ^ UINT64_C(0x5851f42d4c957f2d);
     memset(&w->catalogs[0], 0, sizeof(w->catalogs[0]));
     versions_draw(w, seed);
+    w->rebalances = seed % 3 == 0;
+    w->spare = w->node_count - (seed % 4 == 0 && w->node_count > 1 && !w->has_versions);
     ps_cluster_map_init(&w->maps[0], w->partition_count);
     for (uint32_t i = 0; i < w->node_count; i++)
         post(w, (struct message){.kind = START, .to = i}, sim_below(&w->rng, 100000));

@@ -215,6 +215,8 @@ struct world {
     uint64_t computing_us_max; /* between two steps of a client */
     uint64_t session_us;
     uint64_t take_over_us;
+    bool rebalances;       /* a node that owns nothing gets its share by itself */
+    uint32_t spare;        /* the node that is one; node_count: none */
     uint64_t store_us_max; /* what a file takes */
     uint32_t loss_ppm, twice_ppm, delay_us_max;
     uint32_t kill_ppm, pause_ppm, outage_ppm, cut_off_ppm, order_ppm; /* at each FAULT */

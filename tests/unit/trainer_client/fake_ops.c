@@ -631,8 +631,8 @@ static bool is_batch_applied(const struct fake_core *core, uint64_t id)
     return false;
 }
 
-/* make: one whose batch is applied has room for another, as nobody asks for it. A node drops it after its time
- * to live: here no time passes. */
+/* make: one whose batch is applied has room for another, as nobody asks for it. A node drops it after its
+ * time to live: here no time passes. */
 static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
 {
     struct fake_batch *room = NULL;

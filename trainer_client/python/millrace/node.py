@@ -189,6 +189,7 @@ class ClusterNode:
     core_count: int
     partitions: int  #: of 4096, that it owns
     is_present: bool  #: it has a session with ZooKeeper
+    is_spare: bool  #: ``cluster.role = spare``: it owns only what it takes over from dead nodes
     start_id: int
 
 

@@ -288,6 +288,42 @@ static void test_take_overs_wait_until_all_nodes_can_read_them(void **state)
     assert_int_equal(map.take_over_s, 0);
 }
 
+static void test_the_drained_take_over_only_when_nobody_else_is_there(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    (void)state;
+    join('c', 1, 13);
+    map.drained[2] = true;
+    struct ps_cluster_map before = map;
+    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 0);
+    map = before;
+    present[0] = false;
+    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_int_equal(ps_cluster_map_load(&map, 2), PARTITIONS - 4);
+}
+
+static void test_spares_wait_until_all_nodes_know_them(void **state)
+{
+    struct ps_cluster_node older = {.name = "c", .core_count = 1, .start_id = 13, .session = 13};
+    struct ps_cluster_node spare = {.name = "d",
+                                    .core_count = 1,
+                                    .start_id = 14,
+                                    .session = 14,
+                                    .is_spare = true,
+                                    .version = {.capabilities = MR_CAPABILITIES}};
+    (void)state;
+    assert_true(ps_cluster_map_join(&map, &older));
+    assert_int_equal(ps_cluster_map_admits(&map, &spare), PS_CLUSTER_NO_SPARES);
+    join('c', 1, 15); /* of this version now */
+    assert_true(ps_cluster_map_join(&map, &spare));
+    assert_int_equal(ps_cluster_map_admits(&map, &older), PS_CLUSTER_LACKS_USED);
+    older.is_spare = true;
+    map.needs = 0;
+    assert_int_equal(ps_cluster_map_admits(&map, &older), PS_CLUSTER_NO_SPARES);
+}
+
 /* Moves one after the other until nothing is left to do; returns how many. */
 static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX], const bool present[PS_CLUSTER_NODES_MAX])
 {
@@ -425,6 +461,8 @@ int main(void)
         cmocka_unit_test_setup(test_what_the_dead_owned_goes_to_the_present, two_nodes),
         cmocka_unit_test_setup(test_the_map_says_what_is_restored_from_a_checkpoint, two_nodes),
         cmocka_unit_test_setup(test_take_overs_wait_until_all_nodes_can_read_them, two_nodes),
+        cmocka_unit_test_setup(test_the_drained_take_over_only_when_nobody_else_is_there, two_nodes),
+        cmocka_unit_test_setup(test_spares_wait_until_all_nodes_know_them, two_nodes),
         cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
         cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
         cmocka_unit_test_setup(test_the_absent_do_not_decide_for_the_present, two_nodes),

@@ -88,6 +88,73 @@ static void test_a_late_node_gets_its_share_when_asked(void **state)
     assert_int_equal(map.moves[0].count, 2);
 }
 
+/* All of its moves, and none after them: what an operator has moved stays where it is. */
+static void test_a_node_that_owns_nothing_gets_its_share_by_itself(void **state)
+{
+    (void)state;
+    view.rebalances = true;
+    view.registered_count = 3;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* c joins */
+    assert_true(ps_cluster_map_begin_cut(&map, 3));
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    assert_true(ps_cluster_map_cancel_cut(&map, map.cut));
+    absent_us[2] = 1;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    absent_us[2] = 0;
+    drained[2] = true;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    drained[2] = false;
+    map.balances_when_asked = true;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    nodes[2].start_id = 99;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* c has started again */
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_true(map.balances);
+    view.wants_balance = true;
+    while (map.balances) {
+        assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+        assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+        map.balances = ps_cluster_map_load(&map, 2) < 4;
+    }
+    view.wants_balance = false;
+    uint32_t first;
+    const uint32_t count = ps_cluster_map_longest_run(&map, 0, 3, &first);
+    assert_true(count > 0 && ps_cluster_map_begin_move(&map, first, count, 1) &&
+                ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+}
+
+/* It is in the map, and not one of those that partitions wait for. */
+static void test_a_spare_gets_partitions_only_of_the_dead(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, 12);
+    nodes[0].is_spare = true;
+    view.rebalances = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* a and b join */
+    assert_int_equal(lead(), PS_LEADER_WAITS);      /* for c */
+    view.registered_count = 3;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.take_over_us = 1000;
+    absent_us[1] = 1001;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 6);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 6);
+    absent_us[1] = 0; /* it comes back, and the spare is one again */
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_true(map.balances);
+    view.wants_balance = true;
+    while (ps_cluster_map_load(&map, 0) > 0) {
+        assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+        assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    }
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+}
+
 static void test_moves_with_an_absent_node_end(void **state)
 {
     (void)state;
@@ -223,6 +290,8 @@ int main(void)
         cmocka_unit_test_setup(test_nodes_are_admitted_and_get_partitions_together, set_up),
         cmocka_unit_test_setup(test_partitions_go_to_nodes_that_are_there, set_up),
         cmocka_unit_test_setup(test_a_late_node_gets_its_share_when_asked, set_up),
+        cmocka_unit_test_setup(test_a_node_that_owns_nothing_gets_its_share_by_itself, set_up),
+        cmocka_unit_test_setup(test_a_spare_gets_partitions_only_of_the_dead, set_up),
         cmocka_unit_test_setup(test_moves_with_an_absent_node_end, set_up),
         cmocka_unit_test_setup(test_names_that_nobody_uses_leave_the_map, set_up),
         cmocka_unit_test_setup(test_those_that_are_there_are_balanced_without_the_absent, set_up),

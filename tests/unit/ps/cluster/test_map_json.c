@@ -28,7 +28,9 @@ static int three_nodes(void **state)
     join("a", 1, UINT64_C(0xfedcba9876543210));
     join("b", 2, 0);
     join("c \"quoted\"", 4, 13);
-    return ps_cluster_map_spread(&map, everybody) ? 0 : -1;
+    const bool is_spread = ps_cluster_map_spread(&map, everybody);
+    map.nodes[2].is_spare = true;
+    return is_spread ? 0 : -1;
 }
 
 static void expect_same(void)
@@ -51,6 +53,7 @@ static void expect_same(void)
         assert_true(again.nodes[i].start_id == map.nodes[i].start_id);
         assert_true(again.nodes[i].session == map.nodes[i].session);
         assert_int_equal(again.nodes[i].session_ms, map.nodes[i].session_ms);
+        assert_int_equal(again.nodes[i].is_spare, map.nodes[i].is_spare);
         assert_memory_equal(&again.nodes[i].version, &map.nodes[i].version, sizeof(map.nodes[i].version));
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
@@ -60,6 +63,7 @@ static void expect_same(void)
     assert_int_equal(again.take_over_s, map.take_over_s);
     assert_memory_equal(again.drained, map.drained, sizeof(map.drained));
     assert_int_equal(again.balances, map.balances);
+    assert_int_equal(again.balances_when_asked, map.balances_when_asked);
     assert_int_equal(again.balance_mib_s, map.balance_mib_s);
     assert_int_equal(again.move_count, map.move_count);
     for (uint32_t i = 0; i < map.move_count; i++) {
@@ -127,10 +131,10 @@ static void test_maps_are_read_as_they_were_written(void **state)
     assert_true(ps_cluster_map_begin_move(&map, 7, 20, 2));
     assert_true(ps_cluster_map_begin_move(&map, PS_CLUSTER_PARTITIONS_MAX - 1, 1, 0));
     map.moves[0].mib_s = 250;
-    map.balances = map.drained[1] = true;
+    map.balances = map.balances_when_asked = map.drained[1] = true;
     map.balance_mib_s = 9;
     expect_same();
-    map.balances = map.drained[1] = false;
+    map.balances = map.balances_when_asked = map.drained[1] = false;
     map.balance_mib_s = 0;
     assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
     assert_true(ps_cluster_map_cancel_move(&map, map.moves[0].id));

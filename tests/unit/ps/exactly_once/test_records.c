@@ -270,7 +270,8 @@ static void a_checkpoint_may_be_far_behind(void **state)
     }
 }
 
-/* Ranges go through a checkpoint and through a move as they are; a single batch as before there were ranges. */
+/* Ranges go through a checkpoint and through a move as they are; a single batch as before there were
+ * ranges. */
 static void ranges_are_stored(void **state)
 {
     const struct ps_partition_set all = ps_partitions_all(), none = {{0}};

@@ -481,7 +481,8 @@ static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **stat
     ps_staging_end(f->core);
 }
 
-/* A range of partly applied batches is what versions before did not have: the MANIFEST says so, and only then. */
+/* A range of partly applied batches is what versions before did not have: the MANIFEST says so, and only
+ * then. */
 static void ranges_of_batches_are_needed_by_readers(void **state)
 {
     struct fixture *f = *state;

@@ -71,6 +71,7 @@ cluster_members = ffi.callback(
             "core_count": node.core_count,
             "partitions": node.partitions,
             "is_present": bool(node.is_present),
+            "is_spare": bool(node.is_spare),
             "start_id": node.start_id,
         },
     ),
