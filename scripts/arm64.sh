@@ -6,7 +6,7 @@
 #   RELEASE           Debian's, 12 and 13 by default: each in a root of its own (scripts/on-debian.sh)
 #   --build           builds, and runs nothing
 #   --guest           runs the tests of DPDK's ports and of io_uring, which that emulation lacks, in a guest of qemu-system-aarch64
-#   --tests "NAME..." runs these tests and nothing else; a NAME may be architectures or demo
+#   --tests "NAME..." runs these tests and nothing else; without --guest a NAME may be architectures or demo
 #
 # The kernel starts arm64 programs through an entry in binfmt_misc, as tests start programs that start others. It is there for as long
 # as the script runs. Needs root.
@@ -129,7 +129,7 @@ test_guest() {
     mapfile -t paths < <(scripts/on-debian.sh --arch arm64 --paths "$release")
     guest=${paths[0]}
     # shellcheck disable=SC2016 # the root's shell expands it
-    scripts/on-debian.sh --arch arm64 "$release" sh -ec 'apt-get install -y --no-install-recommends iproute2 ethtool procps kmod iputils-ping
+    scripts/on-debian.sh --arch arm64 "$release" sh -ec 'apt-get install -y --no-install-recommends iproute2 ethtool procps kmod iputils-ping python3-minimal
         kernel=$(apt-cache depends --important linux-image-arm64 | sed -n "s/^ *Depends: \(linux-image-[0-9].*\)/\1/p" | head -n 1)
         mkdir -p /kernel /millrace && cd /kernel
         [ -e complete ] || { apt-get download "$kernel" busybox-static && for deb in *.deb; do dpkg-deb -x "$deb" .; done && touch complete; }'
@@ -139,7 +139,8 @@ test_guest() {
     kernel=$guest/kernel
     depmod -b "$kernel" "$(ls "$kernel/lib/modules")"
     mkdir -p build/guest
-    python3 tests/guest/test_arm64.py "$kernel" "$kernel/bin/busybox" "$guest" "$copy" build/guest
+    # shellcheck disable=SC2086 # names
+    python3 tests/guest/test_arm64.py "$kernel" "$kernel/bin/busybox" "$guest" "$copy" build/guest $tests
 }
 
 # part NAME COMMAND...: to be run unless others are wanted; its time, and whether it failed.

@@ -55,7 +55,7 @@ ARM64 = Machine(
     ("-device", "virtio-serial-pci", "-chardev", "socket,id=shell,path={0},server=on,wait=off",
      "-device", "virtconsole,chardev=shell"),
     "",
-    ("virtio_console", "virtio_blk", "ext4", "veth"),
+    ("virtio_console", "virtio_blk", "ext4", "veth", "tun"),
 )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Tests that were built for arm64, in a guest of qemu-system-aarch64: those for which its kernel is needed,
 DPDK's ports and io_uring. Prints each test, and "N passed, N failed, N skipped".
 
-usage: test_arm64.py KERNEL BUSYBOX ROOT TREE DIRECTORY     as root; scripts/arm64.sh --guest prepares all
+usage: test_arm64.py KERNEL BUSYBOX ROOT TREE DIRECTORY [NAME]...     as root; scripts/arm64.sh --guest prepares all
 KERNEL: an unpacked package of Debian's kernel; ROOT: a root of arm64 with guest_init.sh; TREE: what is
-/millrace there, with build/arm64; DIRECTORY: for files of the run
+/millrace there, with build/arm64; DIRECTORY: for files of the run; NAME: of the tests, by default all
 """
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def main() -> int:
     try:
         print(guest.run("uname -srm").strip(), flush=True)
         for test in arm64_tests.in_guest(str(tree / BUILD)):
+            if len(sys.argv) > 6 and test["name"] not in sys.argv[6:]:
+                continue
             began = time.monotonic()
             output = guest.run(f"({command_of(test)}); echo status=$?", patience_s=TEST_S)
             status = int(output.rstrip().rpartition("status=")[2])
