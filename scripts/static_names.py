@@ -24,8 +24,8 @@ VERBS = set(
 )
 
 # A definition at the beginning of a line, up to its arguments, its value or its end; or what follows the
-# members of a struct.
-STATIC = re.compile(r"^(?:static\s|\} )([^;={(]*)(.?)", re.MULTILINE)
+# members of a struct; or a test, by TEST() of tests/test.h.
+STATIC = re.compile(r"^(?:(?:static\s|\} )([^;={(]*)|TEST\((\w+))(.?)", re.MULTILINE)
 ATTRIBUTE = re.compile(r"(?:__attribute__\(\(|_Alignas\().*?\)+(?=\s)")
 
 
@@ -48,12 +48,13 @@ def statics(text: str) -> Iterator[tuple[int, str, bool]]:
     """The line and the name of each static, and whether it is a function."""
     text = ATTRIBUTE.sub("", text)
     for match in STATIC.finditer(text):
-        if match[2] == "{":  # the tag of a struct
+        if match[3] == "{":  # the tag of a struct
             continue
-        for declarator in re.sub(r"\[[^]]*\]", "", match[1]).split(","):
+        for declarator in re.sub(r"\[[^]]*\]", "", match[1] or match[2] or "").split(","):
             words = re.findall(r"\w+", declarator)
             if words:
-                yield text.count("\n", 0, match.start()) + 1, words[-1], match[2] == "("
+                is_function = match[3] == "(" or match[2] is not None
+                yield text.count("\n", 0, match.start()) + 1, words[-1], is_function
 
 
 def main() -> int:

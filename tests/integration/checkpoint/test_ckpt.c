@@ -2,17 +2,14 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 
 enum { CHAIN_LINKS = 5, CORES = 2, KEYS = 900, DIM = 8, PUSHED = 123, PATH_BYTES = 256 };
@@ -190,7 +187,7 @@ static void check_csv(const struct fixture *x, const char *path, const float *va
     assert_int_equal(rows, KEYS);
 }
 
-static void test_what_a_node_saved(void **state)
+TEST(test_what_a_node_saved, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct values v;
@@ -219,7 +216,7 @@ static void test_what_a_node_saved(void **state)
 }
 
 /* Pushes between two saves are what diff finds, rows and optimizer state; largest difference and all. */
-static void test_what_changed(void **state)
+TEST(test_what_changed, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct values before, after;
@@ -272,7 +269,7 @@ static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
 
 /* A chain that a node wrote: each link shows what changed since the one before, and the last has what
  * the node has. */
-static void test_deltas_of_a_node(void **state)
+TEST(test_deltas_of_a_node, set_up_deltas, tear_down)
 {
     enum { DELTAS = 3 };
     struct fixture *x = *state;
@@ -304,7 +301,7 @@ static void test_deltas_of_a_node(void **state)
 }
 
 /* A delta tells the rows that made room for others. */
-static void test_rows_that_went(void **state)
+TEST(test_rows_that_went, set_up_deltas, tear_down)
 {
     enum { NEW_KEYS = 2 * KEYS };
     struct fixture *x = *state;
@@ -329,7 +326,7 @@ static void test_rows_that_went(void **state)
 
 /* Restored from, a full that the tool wrote is the same as the server's own: values, and how training goes
  * on. */
-static void test_restoring_what_was_compacted(void **state)
+TEST(test_restoring_what_was_compacted, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct values on, found;
@@ -380,7 +377,7 @@ static void check_chain(struct fixture *x, const char *directory, uint64_t id)
 
 /* A node restores a chain, and the full that the tool made of it, to the same rows: those of the last link's
  * word. */
-static void test_restoring_a_chain_and_its_full(void **state)
+TEST(test_restoring_a_chain_and_its_full, set_up, tear_down)
 {
     struct fixture *x = *state;
     char chain[PATH_BYTES], full[PATH_BYTES];
@@ -393,7 +390,7 @@ static void test_restoring_a_chain_and_its_full(void **state)
 }
 
 /* A table from arrays, in a node that answers with them and trains on. */
-static void test_restoring_what_was_imported(void **state)
+TEST(test_restoring_what_was_imported, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct values v;
@@ -438,7 +435,7 @@ static void test_restoring_what_was_imported(void **state)
     free(infos);
 }
 
-static void test_damage(void **state)
+TEST(test_damage, set_up, tear_down)
 {
     struct fixture *x = *state;
     const char *d = x->node.checkpoints;
@@ -463,19 +460,8 @@ static void test_damage(void **state)
     assert_string_equal(x->result.out, "");
 }
 
-#define CKPT_TEST(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define DELTA_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_deltas, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {CKPT_TEST(test_what_a_node_saved),
-                                       CKPT_TEST(test_what_changed),
-                                       DELTA_TEST(test_deltas_of_a_node),
-                                       DELTA_TEST(test_rows_that_went),
-                                       CKPT_TEST(test_restoring_what_was_compacted),
-                                       CKPT_TEST(test_restoring_a_chain_and_its_full),
-                                       CKPT_TEST(test_restoring_what_was_imported),
-                                       CKPT_TEST(test_damage)};
     if (argc != 3) {
         fprintf(stderr, "usage: test_ckpt MILLRACED MILLRACE\n");
         return 2;
@@ -483,5 +469,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     millrace = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

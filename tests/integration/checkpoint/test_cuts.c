@@ -6,20 +6,17 @@
  * each client it holds all pushes up to one of them, nothing after it, and of that one, if it was in flight,
  * the share of some cores. The client would bring the rest to a server restored from it (docs/replay.md). */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };
@@ -267,29 +264,26 @@ static uint32_t check_cuts(const char *const *settings)
     return deltas;
 }
 
-static void test_each_checkpoint_is_an_instant(void **state)
+TEST(test_each_checkpoint_is_an_instant)
 {
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", NULL};
-    (void)state;
     (void)check_cuts(settings);
 }
 
 /* Most hold only what changed since the one before. */
-static void test_each_delta_is_an_instant(void **state)
+TEST(test_each_delta_is_an_instant)
 {
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.deltas=4", NULL};
-    (void)state;
     assert_true(check_cuts(settings) > 0);
 }
 
 /* Killed while pushes and saves go on: the clients bring what the restored checkpoint lacks. */
-static void test_replay_makes_it_whole(void **state)
+TEST(test_replay_makes_it_whole)
 {
     static const char *const settings[] = {MEMORY, NULL};
     struct mr_core_state states[64];
     struct fixture x;
     uint64_t values[KEYS], share;
-    (void)state;
     start(&x, settings);
     node_fixture_save(x.watcher); /* with the table */
     push_meanwhile(&x);
@@ -309,7 +303,7 @@ static void test_replay_makes_it_whole(void **state)
 }
 
 /* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing after it. */
-static void test_checkpoints_at_steps_are_whole(void **state)
+TEST(test_checkpoints_at_steps_are_whole)
 {
     static const char *const settings[] = {MEMORY,
                                            "checkpoint.keep=1000",
@@ -320,7 +314,6 @@ static void test_checkpoints_at_steps_are_whole(void **state)
     struct fixture x;
     uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
     uint32_t at_steps = 0;
-    (void)state;
     start(&x, settings);
     push_meanwhile(&x);
     for (id = 1; id <= saves; id++)
@@ -349,13 +342,7 @@ static void test_checkpoints_at_steps_are_whole(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_checkpoint_is_an_instant),
-        cmocka_unit_test(test_each_delta_is_an_instant),
-        cmocka_unit_test(test_replay_makes_it_whole),
-        cmocka_unit_test(test_checkpoints_at_steps_are_whole),
-    };
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

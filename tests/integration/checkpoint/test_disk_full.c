@@ -3,18 +3,15 @@
  * test's own. */
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 32, FEW_KEYS = 100, MANY_KEYS = 100000, CHUNK = 10000 }; /* 13 MB and their state */
@@ -74,13 +71,12 @@ static void mount_small(const struct fixture *x, const char *options, unsigned l
         fail_msg("mount: %m");
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     static struct fixture x;
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     struct mr_feature feature = mr_feature_table("rows", DIM);
     uint64_t id;
-    (void)state;
     node_fixture_start(&x.node, 2, NULL);
     assert_true(mkdir(x.node.checkpoints, 0755) == 0 || errno == EEXIST);
     mount_small(&x, "size=6m", 0);
@@ -117,7 +113,6 @@ static void test_full(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full)};
     if (argc != 2) {
         (void)fputs("usage: test_disk_full MILLRACED\n", stderr);
         return 2;
@@ -128,5 +123,5 @@ int main(int argc, char **argv)
         perror("a mount namespace");
         return NETNS_SKIP;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

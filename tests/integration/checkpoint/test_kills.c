@@ -12,18 +12,14 @@
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
@@ -31,6 +27,7 @@
 #include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define KILLS_DEFAULT    3u
@@ -383,11 +380,10 @@ static uint32_t learn_alone(uint64_t seed, uint32_t kills_max, struct content *c
     return kills;
 }
 
-static void test_one_trainer_ends_with_the_same_bits(void **state)
+TEST(test_one_trainer_ends_with_the_same_bits)
 {
     struct content calm, disturbed;
     const uint32_t count = kill_count();
-    (void)state;
     assert_int_equal(learn_alone(0, 0, &calm), 0);
     for (uint32_t kills = 0, round = 1; kills < count; round++) {
         kills += learn_alone(round, count - kills, &disturbed);
@@ -403,11 +399,10 @@ static void test_one_trainer_ends_with_the_same_bits(void **state)
 
 /* ---- the demo's ---- */
 
-static void test_two_trainers_lose_and_double_nothing(void **state)
+TEST(test_two_trainers_lose_and_double_nothing)
 {
     static struct fixture x;
     const uint32_t count = kill_count();
-    (void)state;
     for (uint32_t kills = 0, round = 1; kills < count; round++) {
         start(&x, round + 1000);
         start_hub(&x);
@@ -427,10 +422,6 @@ static void test_two_trainers_lose_and_double_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_trainer_ends_with_the_same_bits),
-        cmocka_unit_test(test_two_trainers_lose_and_double_nothing),
-    };
     if (argc != 7 || (cores = (uint32_t)strtoul(argv[5], NULL, 10)) == 0) {
         (void)fputs("usage: test_kills MILLRACED MILLRACE-HUB FM FLIGHTS.CSV.XZ CORES DELTAS\n", stderr);
         return 2;
@@ -441,5 +432,5 @@ int main(int argc, char **argv)
     fm = argv[3];
     data = argv[4];
     deltas = (uint32_t)strtoul(argv[6], NULL, 10);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,19 +1,16 @@
 /* A client with `replay` and a server that is killed at any moment, with checkpoints in between: what the
  * server holds in the end is what an undisturbed run makes, to the last bit. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, RANGE_VALUES = 5, KILLS = 4, THREADS = 3 };
 
@@ -189,12 +186,11 @@ static void pause_us(uint64_t us)
 }
 
 /* The moments come from the clock, and the outcome must not depend on them. */
-static void test_killed_at_any_moment(void **state)
+TEST(test_killed_at_any_moment)
 {
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL), id;
-    (void)state;
     start(&x, cores, 0);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
@@ -214,11 +210,10 @@ static void test_killed_at_any_moment(void **state)
 }
 
 /* In the middle of nothing: all that was pushed since the save has to come again. */
-static void test_killed_while_idle(void **state)
+TEST(test_killed_while_idle)
 {
     struct fixture x;
     struct mr_replay_info info;
-    (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 50);
     node_fixture_save(x.client);
@@ -233,11 +228,10 @@ static void test_killed_while_idle(void **state)
 }
 
 /* What is in a checkpoint is not kept, and not sent again. */
-static void test_saved_is_let_go(void **state)
+TEST(test_saved_is_let_go)
 {
     struct fixture x;
     struct mr_replay_info info;
-    (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 60);
     node_fixture_save(x.client);
@@ -248,14 +242,13 @@ static void test_saved_is_let_go(void **state)
     fixture_stop(&x);
 }
 
-static void test_small_buffer_is_told(void **state)
+TEST(test_small_buffer_is_told)
 {
     struct fixture x;
     struct mr_options options = {.step = 1000};
     uint64_t random = 3, key = 1;
     float gradient[DIM] = {0};
     enum mr_status status = MR_OK;
-    (void)state;
     start(&x, 1, 16384);
     train(x.client, &x.disturbed, 0, 60);
     crash(&x, 1);
@@ -269,12 +262,11 @@ static void test_small_buffer_is_told(void **state)
 }
 
 /* Restored onto other cores: what was kept is split for those. */
-static void test_other_number_of_cores(void **state)
+TEST(test_other_number_of_cores)
 {
     static const uint32_t counts[] = {2, 1, 3, 2};
     struct fixture x;
     struct mr_replay_info info;
-    (void)state;
     start(&x, counts[0], 0);
     for (uint32_t i = 1; i < 4; i++) {
         uint32_t begin = 60 * (i - 1);
@@ -294,11 +286,10 @@ static void test_other_number_of_cores(void **state)
 
 /* Somebody restores the node. What that took back does not come again with the next crash, also if the node
  * had another after it. */
-static void test_restored_by_hand(void **state)
+TEST(test_restored_by_hand)
 {
     struct fixture x;
     uint64_t id;
-    (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
@@ -315,12 +306,11 @@ static void test_restored_by_hand(void **state)
 }
 
 /* Nobody but the node itself heard of the restore before it died. */
-static void test_restored_by_hand_unheard(void **state)
+TEST(test_restored_by_hand_unheard)
 {
     struct fixture x;
     struct mr_client *other;
     uint64_t id;
-    (void)state;
     start(&x, cores, 0);
     other = node_fixture_connect(&x.node);
     train(x.client, &x.disturbed, 0, 30);
@@ -337,14 +327,13 @@ static void test_restored_by_hand_unheard(void **state)
 }
 
 /* One table is put back: that one's pushes do not come again, and the others' do. */
-static void test_one_table_restored_by_hand(void **state)
+TEST(test_one_table_restored_by_hand)
 {
     const struct mr_restore_name name = {.name = "disturbed"};
     const struct mr_restore_options what = {
         .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
     uint64_t random = 5;
     struct fixture x;
-    (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
@@ -367,11 +356,10 @@ static void test_one_table_restored_by_hand(void **state)
 
 /* The directory comes back without its number of starts, so that the next start has the same number as the
  * one before. */
-static void test_incarnation_comes_again(void **state)
+TEST(test_incarnation_comes_again)
 {
     struct fixture x;
     char path[NODE_PATH_BYTES + 16];
-    (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     uint32_t before = mr_client_incarnation(x.client);
@@ -389,7 +377,7 @@ static void test_incarnation_comes_again(void **state)
 
 /* A table is gone with the node that made it. Its number is nobody's after that, whoever makes the next
  * one. */
-static void test_numbers_do_not_return(void **state)
+TEST(test_numbers_do_not_return)
 {
     struct mr_feature lost = mr_feature_table("lost", DIM), found = mr_feature_table("found", DIM);
     uint64_t key = 7;
@@ -398,7 +386,6 @@ static void test_numbers_do_not_return(void **state)
     struct mr_reply *reply;
     uint32_t lost_id, found_id;
     struct fixture x;
-    (void)state;
     start(&x, cores, 0);
     expect_ok(mr_create(x.client, NULL, &lost, 1, &lost_id));
     expect_ok(mr_push_gradients(x.client, NULL, lost_id, &key, 1, DIM, ones));
@@ -416,13 +403,12 @@ static void test_numbers_do_not_return(void **state)
 }
 
 /* Given up before the node came back with other cores: the next push says so. */
-static void test_small_buffer_and_other_cores(void **state)
+TEST(test_small_buffer_and_other_cores)
 {
     struct mr_options options = {.step = 1000};
     struct fixture x;
     uint64_t key = 1;
     float gradient[DIM] = {0};
-    (void)state;
     start(&x, cores, 16384);
     train(x.client, &x.disturbed, 0, 60);
     crash(&x, cores + 1);
@@ -464,7 +450,7 @@ static void *send_many(void *arg)
     return NULL;
 }
 
-static void test_many_under_way(void **state)
+TEST(test_many_under_way)
 {
     struct fixture x;
     struct mr_feature feature = mr_feature_table("sum", DIM);
@@ -472,7 +458,6 @@ static void test_many_under_way(void **state)
     struct mr_reply *reply;
     uint64_t key = 77;
     uint32_t table;
-    (void)state;
     start(&x, cores, 0);
     feature.learning_rate = 1;
     expect_ok(mr_create(x.client, NULL, &feature, 1, &table));
@@ -495,21 +480,7 @@ static void test_many_under_way(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_while_idle),
-        cmocka_unit_test(test_killed_at_any_moment),
-        cmocka_unit_test(test_saved_is_let_go),
-        cmocka_unit_test(test_small_buffer_is_told),
-        cmocka_unit_test(test_many_under_way),
-        cmocka_unit_test(test_other_number_of_cores),
-        cmocka_unit_test(test_restored_by_hand),
-        cmocka_unit_test(test_restored_by_hand_unheard),
-        cmocka_unit_test(test_one_table_restored_by_hand),
-        cmocka_unit_test(test_incarnation_comes_again),
-        cmocka_unit_test(test_numbers_do_not_return),
-        cmocka_unit_test(test_small_buffer_and_other_cores),
-    };
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

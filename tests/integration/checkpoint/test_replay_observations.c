@@ -2,18 +2,15 @@
  * that is killed at any moment: rows, their bits and the counts of observations end up as an undisturbed run
  * makes them. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, OBSERVATIONS = 3, KILLS = 4, STEPS_EACH = 20 };
@@ -165,12 +162,11 @@ static void train_calm(struct fixture *x)
 }
 
 /* All since the first save has to come again: rows that are in no checkpoint, and counts. */
-static void test_killed_while_idle(void **state)
+TEST(test_killed_while_idle)
 {
     struct fixture x;
     struct mr_replay_info info;
     uint64_t id;
-    (void)state;
     start(&x);
     for (; x.steps < 40; x.steps++)
         train_step(x.client, x.disturbed, x.steps);
@@ -193,12 +189,11 @@ static void test_killed_while_idle(void **state)
 
 /* The moments come from the clock, and the outcome must not depend on them: kills fall between a lookup and
  * its push, too. */
-static void test_killed_at_any_moment(void **state)
+TEST(test_killed_at_any_moment)
 {
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL);
-    (void)state;
     start(&x);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
@@ -216,11 +211,7 @@ static void test_killed_at_any_moment(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_while_idle),
-        cmocka_unit_test(test_killed_at_any_moment),
-    };
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -6,22 +6,19 @@
  * was applied. A gate in shared memory holds the trainers until the test has done its killing, so that it
  * always comes in the middle. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/hub_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { SAMPLES = 1500, BATCH = 10, EPOCHS = 2, BATCHES = EPOCHS * SAMPLES / BATCH, DIM = 4, TRAINERS = 2 };
@@ -319,14 +316,14 @@ static void check_exactly_once(struct fixture *x)
     check_rows(x);
 }
 
-static void test_no_kill(void **state)
+TEST(test_no_kill, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_to_the_end(x);
     check_exactly_once(x);
 }
 
-static void test_server(void **state)
+TEST(test_server, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint32_t incarnation = mr_client_incarnation(x->server);
@@ -343,7 +340,7 @@ static void test_server(void **state)
 }
 
 /* Twice, and the second time while it has just come back. */
-static void test_server_again(void **state)
+TEST(test_server_again, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_until(x, 30);
@@ -360,7 +357,7 @@ static void test_server_again(void **state)
 }
 
 /* All that was applied is gone, and applied again. */
-static void test_server_without_checkpoint(void **state)
+TEST(test_server_without_checkpoint, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_until(x, 60);
@@ -371,7 +368,7 @@ static void test_server_without_checkpoint(void **state)
     check_exactly_once(x);
 }
 
-static void test_restore_by_call(void **state)
+TEST(test_restore_by_call, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_until(x, 40);
@@ -383,7 +380,7 @@ static void test_restore_by_call(void **state)
     check_exactly_once(x);
 }
 
-static void test_hub(void **state)
+TEST(test_hub, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_until(x, 80);
@@ -395,7 +392,7 @@ static void test_hub(void **state)
 }
 
 /* One trainer dies with a batch in its hands: the other gets it. */
-static void test_trainer(void **state)
+TEST(test_trainer, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_hub_status status;
@@ -408,7 +405,7 @@ static void test_trainer(void **state)
     assert_true(status.batches_handed_again > 0);
 }
 
-static void test_all_of_them(void **state)
+TEST(test_all_of_them, set_up, tear_down)
 {
     struct fixture *x = *state;
     train_until(x, 40);
@@ -425,16 +422,8 @@ static void test_all_of_them(void **state)
     check_exactly_once(x);
 }
 
-#define RESTART_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        RESTART_TEST(test_no_kill),         RESTART_TEST(test_server),
-        RESTART_TEST(test_server_again),    RESTART_TEST(test_server_without_checkpoint),
-        RESTART_TEST(test_restore_by_call), RESTART_TEST(test_hub),
-        RESTART_TEST(test_trainer),         RESTART_TEST(test_all_of_them),
-    };
     if (argc == 6 && strcmp(argv[1], "--trainer") == 0)
         return run_trainer(argv[2], argv[3], argv[4], argv[5]);
     if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
@@ -445,5 +434,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     hub_fixture_program = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

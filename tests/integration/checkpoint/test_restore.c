@@ -2,19 +2,16 @@
  * only: real processes, from as many cores as the run says onto others. */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 16, KEYS = 20000, BLOCK_BYTES = 1 << 20, SETTING_BYTES = 256 };
@@ -148,7 +145,7 @@ static enum mr_status restore_named(const struct fixture *x, uint64_t id, const 
 }
 
 /* Beside what is there, and in its place, while another table learns. */
-static void test_while_training(void **state)
+TEST(test_while_training, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct mr_restore_name beside[2] = {{"rows", "rows_old"}, {"bias", "bias_old"}},
@@ -199,7 +196,7 @@ static void restart_with(struct fixture *x, const char *key, const char *value, 
 }
 
 /* One table alone, into a node of another number of cores. */
-static void test_into_an_empty_node(void **state)
+TEST(test_into_an_empty_node, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct mr_restore_name one = {"rows", NULL};
@@ -226,7 +223,7 @@ static void damage(const struct fixture *x, uint64_t id, off_t at)
     assert_int_equal(close(fd), 0);
 }
 
-static void test_damage(void **state)
+TEST(test_damage, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct mr_restore_name other = {"other", "other_old"};
@@ -245,7 +242,7 @@ static void test_damage(void **state)
 
 /* ---- read only ---- */
 
-static void test_serve(void **state)
+TEST(test_serve, set_up, tear_down)
 {
     struct fixture *x = *state;
     char path[2 * NODE_PATH_BYTES];
@@ -265,14 +262,9 @@ static void test_serve(void **state)
     check_rows(x, x->rows, values[0]);
 }
 
-#define RESTORE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {RESTORE_TEST(test_while_training),
-                                       RESTORE_TEST(test_into_an_empty_node), RESTORE_TEST(test_damage),
-                                       RESTORE_TEST(test_serve)};
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep
  * beside them, variables and batches applied. Nothing of what came later is in it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 32, KEYS = 20000, CHUNK = 2000, CHUNKS = KEYS / CHUNK, SAVES = 3 };
 
@@ -141,14 +138,14 @@ static void check_save(struct fixture *x, const char *directory)
     assert_same(&found, &after);
 }
 
-static void test_save_while_pushing(void **state)
+TEST(test_save_while_pushing, set_up, tear_down)
 {
     for (uint32_t i = 0; i < SAVES; i++)
         check_save(*state, NULL);
 }
 
 /* Into a directory of the caller's, and from there into a node that was started again. */
-static void test_directory(void **state)
+TEST(test_directory, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct values saved, found;
@@ -170,7 +167,7 @@ static void test_directory(void **state)
 }
 
 /* A save is running, or has just ended: another one is refused by name or begins. Never two at once. */
-static void test_two_saves(void **state)
+TEST(test_two_saves, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t first, second = 0;
@@ -199,7 +196,7 @@ static void wait_for_save(struct fixture *x, uint64_t number, struct mr_save_inf
 }
 
 /* The second waits for the first where it is asked to. */
-static void test_queue(void **state)
+TEST(test_queue, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_save_options wanted = {.bytes = sizeof(wanted), .queue = true, .kind = MR_SAVE_FULL};
@@ -223,13 +220,9 @@ static void test_queue(void **state)
                          "save->bytes is 0");
 }
 
-#define SAVE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {SAVE_TEST(test_save_while_pushing), SAVE_TEST(test_directory),
-                                       SAVE_TEST(test_two_saves), SAVE_TEST(test_queue)};
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,18 +2,15 @@
  * and restored, the trainers go on behind the step of its checkpoint: what it holds in the end is what an
  * undisturbed run makes, to the last bit. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 400, KEYS_PER_STEP = 60, STEPS = 300, EVERY = 10, TRAINERS = 2, HELD_AT = 35 };
@@ -208,7 +205,7 @@ static uint64_t go_back(struct mr_client *client)
     return info.restored_step;
 }
 
-static void test_killed_and_restored(void **state)
+TEST(test_killed_and_restored)
 {
     static const char *const settings[] = {"checkpoint.every_steps=10", "checkpoint.trainers=2",
                                            "checkpoint.step_wait_ms=60000", "checkpoint.deltas=3", NULL};
@@ -216,7 +213,6 @@ static void test_killed_and_restored(void **state)
     static struct run run;
     static float calm[KEYS * DIM], disturbed[KEYS * DIM];
     struct trainer trainers[TRAINERS];
-    (void)state;
     train_calmly(calm);
     node_fixture_start(&node, cores, settings);
     struct mr_client *client = connect_patient(&node);
@@ -255,8 +251,7 @@ static void test_killed_and_restored(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed_and_restored)};
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* A client pulls and pushes in bulk while it makes small calls: these are answered between the parts of the
  * large ones. Counted, not timed: a node that did each call in one go would never count one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 16, KEYS = 40000, OUTSTANDING = 8, BETWEEN = 50 };
 
@@ -94,7 +91,7 @@ static void check_bulk(struct fixture *x, bool pushes)
         end(pushes, futures[i]);
 }
 
-static void small_calls_are_answered_between_the_parts_of_large_ones(void **state)
+TEST(small_calls_are_answered_between_the_parts_of_large_ones, set_up, tear_down)
 {
     struct fixture *x = *state;
     check_bulk(x, false);
@@ -104,10 +101,8 @@ static void small_calls_are_answered_between_the_parts_of_large_ones(void **stat
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        small_calls_are_answered_between_the_parts_of_large_ones, set_up, tear_down)};
     if (argc != 2)
         return 2;
     node_fixture_server = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* A server on a real DPDK port, a client with ordinary sockets, a cable between their namespaces (see
  * netns.h). Each test starts its own server; they differ in driver, cores and addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/carrier.h"
 #include "tests/integration/dataplane/echo_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 
 #define PORT            7700
 #define CALL_MS         60000
@@ -55,17 +51,17 @@ static void serves_over(const char *driver, enum dp_carrier carrier)
     assert_int_equal(echo_fixture_counter(&f, 0, "port.virtual_link"), 1);
 }
 
-static void serves_over_af_xdp(void **state)
+TEST(serves_over_af_xdp)
 {
     serves_over("af_xdp", DP_CARRIER_XDP_COPY);
 }
 
-static void serves_over_af_packet(void **state)
+TEST(serves_over_af_packet)
 {
     serves_over("af_packet", DP_CARRIER_PACKET_SOCKET);
 }
 
-static void serves_over_tap(void **state)
+TEST(serves_over_tap)
 {
     serves_over("tap", DP_CARRIER_TAP);
 }
@@ -78,7 +74,7 @@ static void start_on_sockets(struct echo_fixture *f, const char *arguments)
 }
 
 /* Runs of datagrams as one, both ways: of a MiB and a half far fewer system calls than datagrams. */
-static void serves_over_sockets(void **state)
+TEST(serves_over_sockets)
 {
     struct echo_fixture f;
     start_on_sockets(&f, "");
@@ -95,7 +91,7 @@ static void serves_over_sockets(void **state)
     assert_true(echo_fixture_counter(&f, 0, "port.tx_frames") > 2 * LARGE_BYTES / 1472);
 }
 
-static void the_kernel_finds_each_core_s_socket(void **state)
+TEST(the_kernel_finds_each_core_s_socket)
 {
     struct echo_fixture f;
     start_on_sockets(&f, "--cores 3 --idle-us 50");
@@ -110,7 +106,7 @@ static void the_kernel_finds_each_core_s_socket(void **state)
     }
 }
 
-static void auto_takes_af_xdp_first(void **state)
+TEST(auto_takes_af_xdp_first)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, NULL, "--driver auto");
@@ -119,7 +115,7 @@ static void auto_takes_af_xdp_first(void **state)
 }
 
 /* A DPDK port would answer for addresses for which the kernel answers, too. */
-static void auto_leaves_the_kernel_its_addresses(void **state)
+TEST(auto_leaves_the_kernel_its_addresses)
 {
     static const struct {
         const char *more, *driver;
@@ -143,7 +139,7 @@ static void auto_leaves_the_kernel_its_addresses(void **state)
 
 /* AF_XDP keeps a packet within a page: frames larger than that go over af_packet, with rings sized for
  * them. */
-static void auto_falls_back_where_the_mtu_is_too_large(void **state)
+TEST(auto_falls_back_where_the_mtu_is_too_large)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, &(struct netns_options){.mtu = 9000}, "--driver auto");
@@ -154,7 +150,7 @@ static void auto_falls_back_where_the_mtu_is_too_large(void **state)
     echo_fixture_stop(&f, 1);
 }
 
-static void large_frames_over_af_xdp(void **state)
+TEST(large_frames_over_af_xdp)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, &(struct netns_options){.mtu = 3498}, "--driver af_xdp");
@@ -164,7 +160,7 @@ static void large_frames_over_af_xdp(void **state)
 }
 
 /* The client's kernel leaves checksums for a network card to finish that is not there. */
-static void unfinished_checksums_are_understood_over_af_xdp(void **state)
+TEST(unfinished_checksums_are_understood_over_af_xdp)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, &(struct netns_options){.keep_offloads = true}, "--driver af_xdp");
@@ -176,7 +172,7 @@ static void unfinished_checksums_are_understood_over_af_xdp(void **state)
 }
 
 /* fe80:: and the MAC address in the middle: it serves without being configured. */
-static void the_link_local_address_serves(void **state)
+TEST(the_link_local_address_serves)
 {
     char address[64];
     struct echo_fixture f;
@@ -208,17 +204,17 @@ static void rings_carry_what_one_queue_cannot(const char *arguments)
     assert_true(echo_fixture_counter(&f, 1, "port.steered_in") > 0);
 }
 
-static void three_cores_share_a_queue_of_af_xdp(void **state)
+TEST(three_cores_share_a_queue_of_af_xdp)
 {
     rings_carry_what_one_queue_cannot("--driver af_xdp --cores 3 --idle-us 50");
 }
 
-static void three_cores_share_a_queue_of_af_packet(void **state)
+TEST(three_cores_share_a_queue_of_af_packet)
 {
     rings_carry_what_one_queue_cannot("--driver af_packet --cores 3 --idle-us 0");
 }
 
-static void garbage_is_counted_and_never_answered(void **state)
+TEST(garbage_is_counted_and_never_answered)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, NULL, "--driver af_xdp");
@@ -242,7 +238,7 @@ static void garbage_is_counted_and_never_answered(void **state)
                      GARBAGE_PACKETS);
 }
 
-static void an_unknown_operation_is_refused(void **state)
+TEST(an_unknown_operation_is_refused)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, NULL, "--driver af_xdp");
@@ -253,7 +249,7 @@ static void an_unknown_operation_is_refused(void **state)
     echo_fixture_stop(&f, 1);
 }
 
-static void an_idle_core_sleeps_and_still_answers(void **state)
+TEST(an_idle_core_sleeps_and_still_answers)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, NULL, "--driver af_xdp --idle-us 50");
@@ -266,7 +262,7 @@ static void an_idle_core_sleeps_and_still_answers(void **state)
 }
 
 /* Killed without a word, AF_XDP leaves its program on the interface: the next server must cope. */
-static void a_killed_server_can_be_started_again(void **state)
+TEST(a_killed_server_can_be_started_again)
 {
     char *argv[] = {(char *)echo_fixture_server, "--driver", "af_xdp", NULL};
     struct echo_fixture f;
@@ -280,7 +276,7 @@ static void a_killed_server_can_be_started_again(void **state)
 }
 
 /* Each wrong set-up ends with one line that names the cause, and code 1. */
-static void a_wrong_port_is_one_line(void **state)
+TEST(a_wrong_port_is_one_line)
 {
     static const char *const wrong[][2] = {
         {"--driver auto --device nosuch0", "no network interface \"nosuch0\""},
@@ -313,26 +309,6 @@ static void a_wrong_port_is_one_line(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves_over_af_xdp),
-        cmocka_unit_test(serves_over_af_packet),
-        cmocka_unit_test(serves_over_tap),
-        cmocka_unit_test(serves_over_sockets),
-        cmocka_unit_test(the_kernel_finds_each_core_s_socket),
-        cmocka_unit_test(auto_takes_af_xdp_first),
-        cmocka_unit_test(auto_leaves_the_kernel_its_addresses),
-        cmocka_unit_test(auto_falls_back_where_the_mtu_is_too_large),
-        cmocka_unit_test(large_frames_over_af_xdp),
-        cmocka_unit_test(unfinished_checksums_are_understood_over_af_xdp),
-        cmocka_unit_test(the_link_local_address_serves),
-        cmocka_unit_test(three_cores_share_a_queue_of_af_xdp),
-        cmocka_unit_test(three_cores_share_a_queue_of_af_packet),
-        cmocka_unit_test(garbage_is_counted_and_never_answered),
-        cmocka_unit_test(an_unknown_operation_is_refused),
-        cmocka_unit_test(an_idle_core_sleeps_and_still_answers),
-        cmocka_unit_test(a_killed_server_can_be_started_again),
-        cmocka_unit_test(a_wrong_port_is_one_line),
-    };
     if (argc < 2) {
         fprintf(stderr, "usage: test_dataplane <path of echo_server>\n");
         return 2;
@@ -341,5 +317,5 @@ int main(int argc, char **argv)
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     netns_require_root();
-    return cmocka_run_group_tests_name("dataplane", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

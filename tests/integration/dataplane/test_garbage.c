@@ -9,19 +9,16 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/wire/session/auth.h"
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { PORT = 7700, DIM = 4, REPEATS = 8, FRAMES_MAX = 64, FRAME_BYTES = 2048, KEYS = 50, NOISE = 500 };
@@ -146,7 +143,7 @@ static struct mr_packet_header header_of(enum mr_packet_type type, uint16_t payl
                                      .payload_bytes = payload_bytes};
 }
 
-static void test_no_packets(void **state)
+TEST(test_no_packets, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint8_t noise[1400];
@@ -171,7 +168,7 @@ static void test_no_packets(void **state)
 }
 
 /* What clients of other versions send at first is answered with the version that is spoken here. */
-static void test_other_versions(void **state)
+TEST(test_other_versions, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint8_t hello[48 + 128]; /* version 3's length */
@@ -224,7 +221,7 @@ static struct hello_packet good_hello(const struct mr_auth *auth)
     return tagged(p, auth);
 }
 
-static void test_hellos(void **state)
+TEST(test_hellos, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint8_t other_key[MR_PSK_BYTES] = {1, 2, 3};
@@ -251,7 +248,7 @@ static void test_hellos(void **state)
 }
 
 /* The same is answered when it is good, and with no more than was sent: the checks above check something. */
-static void test_a_good_hello(void **state)
+TEST(test_a_good_hello, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_auth none;
@@ -315,7 +312,7 @@ static void replay(struct fixture *x)
 }
 
 /* Frame by frame, as their sender sent them: nobody can tell, and a push is applied once all the same. */
-static void test_repeated_frames(void **state)
+TEST(test_repeated_frames, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t served;
@@ -338,7 +335,7 @@ static void test_repeated_frames(void **state)
 }
 
 /* The same datagrams from another address are nobody's. */
-static void test_stolen_datagrams(void **state)
+TEST(test_stolen_datagrams, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t before;
@@ -395,7 +392,7 @@ static void cut(struct frame *f, uint16_t bytes)
 
 /* In the session's own name, but cut: the length in the header shows it, and where that is fixed, the tag
  * does. */
-static void test_cut_datagrams(void **state)
+TEST(test_cut_datagrams, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t before_short = node_fixture_counter(x->client, 0, "wire.drop_short");
@@ -427,7 +424,7 @@ static void test_cut_datagrams(void **state)
 
 /* A guess has the right session and the right address, and not the key: the tag tells. A wrong session is
  * told before. */
-static void test_forged_datagrams(void **state)
+TEST(test_forged_datagrams, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t before_tag = node_fixture_counter(x->client, 0, "wire.drop_tag");
@@ -465,7 +462,7 @@ static void assert_serving(struct fixture *x)
 }
 
 /* One byte of each frame of a push changed, place after place; then frames of nothing but noise. */
-static void test_noise(void **state)
+TEST(test_noise, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint8_t noise[1500];
@@ -494,22 +491,13 @@ static void test_noise(void **state)
     check_pushed(x, 1);
 }
 
-#define GARBAGE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        GARBAGE_TEST(test_no_packets),      GARBAGE_TEST(test_other_versions),
-        GARBAGE_TEST(test_hellos),          GARBAGE_TEST(test_a_good_hello),
-        GARBAGE_TEST(test_repeated_frames), GARBAGE_TEST(test_stolen_datagrams),
-        GARBAGE_TEST(test_cut_datagrams),   GARBAGE_TEST(test_forged_datagrams),
-        GARBAGE_TEST(test_noise),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_garbage MILLRACED\n");
         return 2;
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* A real node over memif while garbage comes at full speed: it says nothing on the wire and little in its
  * log, and counts every packet under its reason (which the load itself checks). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,10 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <jansson.h>
 #include "dataplane/wire/format/drop_causes.h"
 #include "tests/integration/netns.h"
+#include "tests/test.h"
 
 enum { READY_MS = 60000, LOAD_MS = 60000, PACKETS = 300000, PATH_BYTES = 128 };
 
@@ -57,7 +53,7 @@ static void check_lines_since(const char *path, off_t bytes)
     assert_int_in_range(lines, 0, mr_drop_cause_count);
 }
 
-static void garbage_at_full_speed_has_few_lines(void **state)
+TEST(garbage_at_full_speed_has_few_lines)
 {
     char log[PATH_BYTES], socket[PATH_BYTES], packets[16];
     struct netns net;
@@ -92,7 +88,6 @@ static void garbage_at_full_speed_has_few_lines(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(garbage_at_full_speed_has_few_lines)};
     if (argc != 3) {
         fprintf(stderr, "usage: test_garbage_load MILLRACED GARBAGE_LOAD\n");
         return 2;
@@ -100,5 +95,5 @@ int main(int argc, char **argv)
     millraced = argv[1];
     load_path = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests_name("garbage_load", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

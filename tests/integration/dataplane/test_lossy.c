@@ -1,16 +1,13 @@
 /* A real server and a real client over a network that loses, repeats, reorders and damages packets: every
  * gradient is applied exactly once, every byte that comes back is the right one. The faults are put in by the
  * server's own fault port, or by a forwarder on the cable outside of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <signal.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum {
     DIM = 16,
@@ -152,27 +149,27 @@ static void check_fault_port(const char *driver, const char *direction, uint32_t
     node_fixture_stop(&node);
 }
 
-static void test_fault_port_af_xdp(void **state)
+TEST(test_fault_port_af_xdp)
 {
     check_fault_port("port.driver=af_xdp", "fault.direction=both", 1);
 }
 
-static void test_fault_port_af_packet(void **state)
+TEST(test_fault_port_af_packet)
 {
     check_fault_port("port.driver=af_packet", "fault.direction=both", 2);
 }
 
-static void test_fault_port_receive(void **state)
+TEST(test_fault_port_receive)
 {
     check_fault_port("port.driver=af_xdp", "fault.direction=receive", 1);
 }
 
-static void test_fault_port_transmit(void **state)
+TEST(test_fault_port_transmit)
 {
     check_fault_port("port.driver=af_packet", "fault.direction=transmit", 1);
 }
 
-static void test_fault_port_is_off(void **state)
+TEST(test_fault_port_is_off)
 {
     static const char *const settings[] = {FAULTS, NULL};
     struct node_fixture node;
@@ -228,42 +225,42 @@ static void check_forwarder(const char *driver, uint16_t mtu)
     node_fixture_stop(&node);
 }
 
-static void test_forwarder_1280(void **state)
+TEST(test_forwarder_1280)
 {
     check_forwarder("port.driver=af_packet", 1280);
 }
 
-static void test_forwarder_1500(void **state)
+TEST(test_forwarder_1500)
 {
     check_forwarder("port.driver=af_xdp", 1500);
 }
 
-static void test_forwarder_3498(void **state)
+TEST(test_forwarder_3498)
 {
     check_forwarder("port.driver=af_xdp", 3498);
 }
 
-static void test_forwarder_sockets_1280(void **state)
+TEST(test_forwarder_sockets_1280)
 {
     check_forwarder("port.driver=socket", 1280);
 }
 
-static void test_forwarder_sockets_1500(void **state)
+TEST(test_forwarder_sockets_1500)
 {
     check_forwarder("port.driver=socket", 1500);
 }
 
-static void test_forwarder_sockets_3498(void **state)
+TEST(test_forwarder_sockets_3498)
 {
     check_forwarder("port.driver=socket", 3498);
 }
 
-static void test_forwarder_sockets_9000(void **state)
+TEST(test_forwarder_sockets_9000)
 {
     check_forwarder("port.driver=socket", 9000);
 }
 
-static void test_forwarder_9000(void **state)
+TEST(test_forwarder_9000)
 {
     check_forwarder("port.driver=af_packet", 9000);
 }
@@ -294,33 +291,23 @@ static void check_largest(const char *driver, uint16_t mtu)
     free(data);
 }
 
-static void test_largest_1280(void **state)
+TEST(test_largest_1280)
 {
     check_largest("port.driver=af_xdp", 1280);
 }
 
-static void test_largest_1500(void **state)
+TEST(test_largest_1500)
 {
     check_largest("port.driver=af_packet", 1500);
 }
 
-static void test_largest_9000(void **state)
+TEST(test_largest_9000)
 {
     check_largest("port.driver=af_packet", 9000);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fault_port_af_xdp),      cmocka_unit_test(test_fault_port_af_packet),
-        cmocka_unit_test(test_fault_port_receive),     cmocka_unit_test(test_fault_port_transmit),
-        cmocka_unit_test(test_fault_port_is_off),      cmocka_unit_test(test_forwarder_1280),
-        cmocka_unit_test(test_forwarder_1500),         cmocka_unit_test(test_forwarder_9000),
-        cmocka_unit_test(test_forwarder_3498),         cmocka_unit_test(test_forwarder_sockets_1280),
-        cmocka_unit_test(test_forwarder_sockets_1500), cmocka_unit_test(test_forwarder_sockets_3498),
-        cmocka_unit_test(test_forwarder_sockets_9000), cmocka_unit_test(test_largest_1280),
-        cmocka_unit_test(test_largest_1500),           cmocka_unit_test(test_largest_9000),
-    };
     if (argc < 3) {
         fprintf(stderr, "usage: test_lossy MILLRACED FORWARDER [FILTER]\n");
         return 2;
@@ -330,5 +317,5 @@ int main(int argc, char **argv)
     if (argc > 3)
         cmocka_set_test_filter(argv[3]);
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

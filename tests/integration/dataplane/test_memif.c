@@ -1,13 +1,9 @@
 /* Two DPDK processes and shared memory between them: a server that offers the socket, a load that connects to
  * it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/dataplane/echo_fixture.h"
+#include "tests/test.h"
 
 static const char *load_path;
 
@@ -33,7 +29,7 @@ static void run_load(struct echo_fixture *f, const char *options, const char *on
     echo_fixture_stop(f, cores);
 }
 
-static void serves_over_memif(void **state)
+TEST(serves_over_memif)
 {
     struct echo_fixture f;
     run_load(&f, "", "echo", 1);
@@ -43,7 +39,7 @@ static void serves_over_memif(void **state)
 }
 
 /* Packets go without a UDP checksum here: what is damaged is found by its tag. */
-static void damage_over_memif_is_found_by_the_tag(void **state)
+TEST(damage_over_memif_is_found_by_the_tag)
 {
     struct echo_fixture f;
     run_load(&f, "--fault-loss-ppm 5000 --fault-corrupt-ppm 20000", "echo", 1);
@@ -55,7 +51,7 @@ static void damage_over_memif_is_found_by_the_tag(void **state)
 
 /* One core receives for all. Each of the others keeps some of the buffers that it is done with for its next
  * packets, and here has none to send. */
-static void buffers_that_cores_keep_do_not_run_out(void **state)
+TEST(buffers_that_cores_keep_do_not_run_out)
 {
     struct echo_fixture f;
     run_load(&f, "", "noise", ECHO_CORES_MAX);
@@ -66,11 +62,6 @@ static void buffers_that_cores_keep_do_not_run_out(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves_over_memif),
-        cmocka_unit_test(damage_over_memif_is_found_by_the_tag),
-        cmocka_unit_test(buffers_that_cores_keep_do_not_run_out),
-    };
     if (argc != 3) {
         fprintf(stderr, "usage: test_memif <path of echo_server> <path of memif_load>\n");
         return 2;
@@ -78,5 +69,5 @@ int main(int argc, char **argv)
     echo_fixture_server = argv[1];
     load_path = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests_name("memif", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* A client whose kernel cuts up large sends late, and a server that sees them uncut: an AF_PACKET port on a
  * veth pair loses all of them. The client has to find that out by itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { COUNT = 30000, DIM = 16 };
@@ -98,28 +95,23 @@ static void check_large_push(const char *driver, bool keep_offloads)
     node_fixture_stop(&node);
 }
 
-static void test_af_packet(void **state)
+TEST(test_af_packet)
 {
     check_large_push("port.driver=af_packet", true);
 }
 
-static void test_af_packet_without_offload(void **state)
+TEST(test_af_packet_without_offload)
 {
     check_large_push("port.driver=af_packet", false);
 }
 
-static void test_af_xdp(void **state)
+TEST(test_af_xdp)
 {
     check_large_push("port.driver=af_xdp", true);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_af_packet),
-        cmocka_unit_test(test_af_packet_without_offload),
-        cmocka_unit_test(test_af_xdp),
-    };
     if (argc != 3) {
         fprintf(stderr, "usage: test_offload MILLRACED MILLRACE\n");
         return 2;
@@ -127,5 +119,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     millrace = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* Paths whose MTU is smaller than that of both ends, or becomes so: every call comes through, large ones too,
  * and a path below what the transport needs is refused in one line. Over a bridge, which drops what is too
  * long without a word, and over a router, which says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "trainer_client/call/client.h"
+#include "tests/test.h"
 
 enum { ECHO_BYTES = 500000, LINE_BYTES = 512 };
 
@@ -98,7 +95,7 @@ static void check_path(void)
     mr_client_destroy(client);
 }
 
-static void test_switch(void **state)
+TEST(test_switch)
 {
     start(2);
     bridge();
@@ -106,7 +103,7 @@ static void test_switch(void **state)
     node_fixture_stop(&node);
 }
 
-static void test_router(void **state)
+TEST(test_router)
 {
     start(1);
     route();
@@ -123,7 +120,7 @@ static void echo_until_heard(struct mr_client *client, uint64_t hints)
 }
 
 /* Only the way back becomes narrower: it is the server that the router tells of it, by ICMP. */
-static void test_router_on_the_way_back(void **state)
+TEST(test_router_on_the_way_back)
 {
     start(2);
     route();
@@ -147,7 +144,7 @@ static uint64_t client_hints(const struct mr_client *client)
 }
 
 /* Only the way there does: the kernel tells the client's socket. */
-static void test_router_on_the_way_there(void **state)
+TEST(test_router_on_the_way_there)
 {
     start(1);
     route();
@@ -176,7 +173,7 @@ static void refused(uint32_t mtu)
         fail_msg("%s", line);
 }
 
-static void test_too_small(void **state)
+TEST(test_too_small)
 {
     start(1);
     bridge();
@@ -201,14 +198,7 @@ static void test_too_small(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_switch),
-        cmocka_unit_test(test_router),
-        cmocka_unit_test(test_router_on_the_way_back),
-        cmocka_unit_test(test_router_on_the_way_there),
-        cmocka_unit_test(test_too_small),
-    };
     netns_require_root();
     node_fixture_server = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

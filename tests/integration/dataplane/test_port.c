@@ -1,16 +1,12 @@
 /* A node, its port, and what it keeps: a second node on the device is refused and does the first no harm; a
  * node that loses its port says so, saves, and ends; and one that is stopped in order has kept what it was
  * given. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/program.h"
 #include "trainer_client/millrace.h"
+#include "tests/test.h"
 
 #define LINE_MS 60000
 #define MAKE_INTERFACE                                                                                       \
@@ -89,7 +85,7 @@ static void second_is_refused(const struct fixture *x, const char *options)
 }
 
 /* Whatever the driver, and under another name of the interface. */
-static void a_second_node_is_refused(void **state)
+TEST(a_second_node_is_refused, set_up, tear_down)
 {
     struct fixture *x = *state;
     assert_int_equal(
@@ -107,7 +103,7 @@ static void a_second_node_is_refused(void **state)
 }
 
 /* What a killed node leaves attached is no reason to refuse. */
-static void a_node_follows_one_that_was_killed(void **state)
+TEST(a_node_follows_one_that_was_killed, set_up, tear_down)
 {
     struct fixture *x = *state;
     start_node(x, "--set port.driver=af_xdp");
@@ -125,7 +121,7 @@ static void a_node_follows_one_that_was_killed(void **state)
 }
 
 /* Two nodes of one name on two devices: the end of one leaves the other's run-time files alone. */
-static void nodes_of_one_name_do_not_disturb_each_other(void **state)
+TEST(nodes_of_one_name_do_not_disturb_each_other, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct fixture other = *x;
@@ -147,7 +143,7 @@ static void loses_its_port(struct fixture *x, const char *options, const char *c
     assert_int_equal(netns_end(&x->node, 0), 1);
 }
 
-static void a_lost_port_ends_the_node(void **state)
+TEST(a_lost_port_ends_the_node, set_up, tear_down)
 {
     struct fixture *x = *state;
     loses_its_port(x, "--set port.driver=af_xdp", "ip link set " NETNS_SERVER_IF " xdp off",
@@ -199,7 +195,7 @@ static uint32_t set_variable(const struct fixture *x, float value)
 
 /* With nothing but a directory a node keeps what it was given, however it ends in order, and saves nothing
  * twice. */
-static void what_was_pushed_is_kept(void **state)
+TEST(what_was_pushed_is_kept, set_up, tear_down)
 {
     struct fixture *x = *state;
     char settings[160];
@@ -221,7 +217,7 @@ static void what_was_pushed_is_kept(void **state)
 }
 
 /* Once it has been serving for checkpoint.every_s. */
-static void a_directory_is_enough_to_save_by_time(void **state)
+TEST(a_directory_is_enough_to_save_by_time, set_up, tear_down)
 {
     struct fixture *x = *state;
     char settings[192];
@@ -236,7 +232,7 @@ static void a_directory_is_enough_to_save_by_time(void **state)
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
 }
 
-static void one_that_keeps_nothing_says_so(void **state)
+TEST(one_that_keeps_nothing_says_so, set_up, tear_down)
 {
     struct fixture *x = *state;
     launch_node(x, "");
@@ -246,7 +242,7 @@ static void one_that_keeps_nothing_says_so(void **state)
 }
 
 /* Without an address of its own it is reached by the link's. */
-static void says_where_it_listens(void **state)
+TEST(says_where_it_listens, set_up, tear_down)
 {
     struct fixture *x = *state;
     start_node(x, "--set port.ipv4=");
@@ -254,7 +250,7 @@ static void says_where_it_listens(void **state)
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
 }
 
-static void a_link_that_is_down_comes_back(void **state)
+TEST(a_link_that_is_down_comes_back, set_up, tear_down)
 {
     struct fixture *x = *state;
     start_node(x, "");
@@ -268,20 +264,9 @@ static void a_link_that_is_down_comes_back(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_second_node_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_node_follows_one_that_was_killed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nodes_of_one_name_do_not_disturb_each_other, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lost_port_ends_the_node, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_pushed_is_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_directory_is_enough_to_save_by_time, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_that_keeps_nothing_says_so, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(says_where_it_listens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_link_that_is_down_comes_back, set_up, tear_down),
-    };
     if (argc != 2)
         return 2;
     millraced = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

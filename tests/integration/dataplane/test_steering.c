@@ -1,13 +1,9 @@
 /* How packets find their core, over real ports of several queues and of one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/dataplane/echo_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 
 enum { PORT = 7700, CALLS = 200, CLIENTS = 8, CALL_MS = 60000 };
 
@@ -41,7 +37,7 @@ static unsigned long long steered(const struct echo_fixture *f)
 
 /* The kernel sends a flow to where its answers come from: what another core hears of each client is its first
  * packets. With rte_flow for taps (sch_multiq and cls_flower in the kernel) not even those. */
-static void a_tap_has_a_queue_for_each_core(void **state)
+TEST(a_tap_has_a_queue_for_each_core)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, &(struct netns_options){.no_veth = true}, "--driver tap --cores 2 --idle-us 50");
@@ -66,18 +62,18 @@ static void one_queue_feeds_the_others_by_rings(const char *arguments)
     assert_true(echo_fixture_counter(&f, 1, "port.steered_in") >= CALLS * CLIENTS / 2);
 }
 
-static void one_queue_of_af_xdp(void **state)
+TEST(one_queue_of_af_xdp)
 {
     one_queue_feeds_the_others_by_rings("--driver af_xdp --cores 2 --idle-us 50");
 }
 
-static void one_queue_of_af_packet(void **state)
+TEST(one_queue_of_af_packet)
 {
     one_queue_feeds_the_others_by_rings("--driver af_packet --cores 2 --idle-us 50");
 }
 
 /* Queues that only receive are not for net_af_xdp; af_packet hears all of them. */
-static void queues_apart_are_not_for_af_xdp(void **state)
+TEST(queues_apart_are_not_for_af_xdp)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, &(struct netns_options){.queues = 2}, "--driver auto --cores 2 --idle-us 50");
@@ -89,17 +85,11 @@ static void queues_apart_are_not_for_af_xdp(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tap_has_a_queue_for_each_core),
-        cmocka_unit_test(queues_apart_are_not_for_af_xdp),
-        cmocka_unit_test(one_queue_of_af_xdp),
-        cmocka_unit_test(one_queue_of_af_packet),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_steering <path of echo_server>\n");
         return 2;
     }
     echo_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests_name("steering", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* The counters over DPDK's telemetry socket, as dpdk-telemetry.py asks for them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <jansson.h>
 #include "dataplane/dataplane.h"
 #include "tests/integration/dataplane/echo_fixture.h"
+#include "tests/test.h"
 
 #define ANSWER_BYTES 16384
 
@@ -57,7 +53,7 @@ static void check_counters(json_t *counters)
     json_decref(counters);
 }
 
-static void every_counter_of_every_core_is_served(void **state)
+TEST(every_counter_of_every_core_is_served)
 {
     struct echo_fixture f;
     echo_fixture_start(&f, NULL, "--driver af_xdp --cores 2 --idle-us 0");
@@ -86,12 +82,11 @@ static void every_counter_of_every_core_is_served(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_counter_of_every_core_is_served)};
     if (argc != 2) {
         fprintf(stderr, "usage: test_telemetry <path of echo_server>\n");
         return 2;
     }
     echo_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,8 +1,4 @@
 /* Tagged frames over a packet socket: not every kernel has VLAN interfaces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>
@@ -10,11 +6,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/net/arp.h"
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/checksum.h"
 #include "tests/integration/dataplane/echo_fixture.h"
+#include "tests/test.h"
 
 #define VLAN        42
 #define FRAME_BYTES 2048
@@ -116,27 +112,23 @@ static void answers_carry_the_tag(const char *arguments)
     assert_true(echo_fixture_counter(&f, 0, "port.rx_not_mine") >= 2);
 }
 
-static void answers_carry_the_tag_over_af_packet(void **state)
+TEST(answers_carry_the_tag_over_af_packet)
 {
     answers_carry_the_tag("--driver af_packet --vlan 42");
 }
 
-static void answers_carry_the_tag_over_af_xdp(void **state)
+TEST(answers_carry_the_tag_over_af_xdp)
 {
     answers_carry_the_tag("--driver af_xdp --vlan 42");
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_carry_the_tag_over_af_packet),
-        cmocka_unit_test(answers_carry_the_tag_over_af_xdp),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_vlan <path of echo_server>\n");
         return 2;
     }
     echo_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests_name("vlan", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,14 +2,11 @@
  * on nodes of 1, 2 and 4 data cores. Gradients give the same bits on all of them; lookups are as their rows
  * say. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/bag.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 5, UNIVERSE = 61, SAMPLES = 10, SLOTS = 4, BAGS = SAMPLES * SLOTS, KEYS_MAX = BAGS * 6 };
 enum { POOLINGS = 3, DTYPES = 4, TABLES = POOLINGS * DTYPES * 2 };
@@ -189,10 +186,9 @@ static void run_node(uint32_t cores, struct outcome *out)
     node_fixture_stop(&node);
 }
 
-static void test_same_bits_on_any_number_of_cores(void **state)
+TEST(test_same_bits_on_any_number_of_cores)
 {
     static struct outcome one, more;
-    (void)state;
     run_node(1, &one);
     for (uint32_t cores = 2; cores <= 4; cores += 2) {
         run_node(cores, &more);
@@ -201,7 +197,7 @@ static void test_same_bits_on_any_number_of_cores(void **state)
     }
 }
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
     struct node_fixture node;
     struct mr_feature none = mr_feature_table("raw", DIM);
@@ -210,7 +206,6 @@ static void test_what_is_refused(void **state)
     uint32_t table, offsets[2] = {0, 2};
     float weights[2] = {1, NAN};
     struct mr_reply *reply = NULL;
-    (void)state;
     none.pooling = MR_POOL_NONE;
     node_fixture_start(&node, 2, NULL);
     struct mr_client *client = node_fixture_connect(&node);
@@ -229,15 +224,11 @@ static void test_what_is_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits_on_any_number_of_cores),
-        cmocka_unit_test(test_what_is_refused),
-    };
     if (argc != 2) {
         fputs("usage: test_wire_types MILLRACED\n", stderr);
         return 2;
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,9 +1,6 @@
 /* A node against clients that have a key of a lower role and do what they can with it: what others have
  * stays, and their calls go through. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +9,13 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/command.h"
 #include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define KEY_BYTE(role) ((uint8_t)(0x21 + (role))) /* its key has no other */
@@ -173,7 +170,7 @@ static float value_of(struct mr_client *client, uint32_t table)
     return value;
 }
 
-static void what_trainers_save_displaces_nothing_else(void **state)
+TEST(what_trainers_save_displaces_nothing_else, set_up_saves, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client *operator_ = client_of(x, OPERATOR), *trainer = client_of(x, TRAINER);
@@ -259,7 +256,7 @@ static void note_automatic(void *arg, const struct mr_save_info *save)
 }
 
 /* A trainer that saves all the time does not postpone the node's own saves. */
-static void the_node_saves_by_itself_beside_trainers(void **state)
+TEST(the_node_saves_by_itself_beside_trainers, set_up_schedule, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client *trainer = client_of(x, TRAINER);
@@ -377,7 +374,7 @@ static uint32_t make_table(struct mr_client *client, const char *name)
     return table;
 }
 
-static void trainers_go_on_while_a_reader_takes_memory(void **state)
+TEST(trainers_go_on_while_a_reader_takes_memory, set_up_limits, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
@@ -393,7 +390,7 @@ static void trainers_go_on_while_a_reader_takes_memory(void **state)
     mr_client_destroy(trainer);
 }
 
-static void operators_go_on_while_a_trainer_takes_memory(void **state)
+TEST(operators_go_on_while_a_trainer_takes_memory, set_up_limits, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client *operator_ = client_of(x, OPERATOR);
@@ -405,7 +402,7 @@ static void operators_go_on_while_a_trainer_takes_memory(void **state)
     mr_client_destroy(operator_);
 }
 
-static void higher_roles_come_in_while_others_take_sessions(void **state)
+TEST(higher_roles_come_in_while_others_take_sessions, set_up_limits, tear_down)
 {
     struct fixture *x = *state;
     const pid_t reader = begin_attack(READ_ONLY, attack_all_sessions);
@@ -423,7 +420,7 @@ static void higher_roles_come_in_while_others_take_sessions(void **state)
     mr_client_destroy(trainer);
 }
 
-static void trainers_make_so_many_tables(void **state)
+TEST(trainers_make_so_many_tables, set_up_limits, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
@@ -450,19 +447,9 @@ static void trainers_make_so_many_tables(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_trainers_save_displaces_nothing_else, set_up_saves, tear_down),
-        cmocka_unit_test_setup_teardown(the_node_saves_by_itself_beside_trainers, set_up_schedule, tear_down),
-        cmocka_unit_test_setup_teardown(trainers_go_on_while_a_reader_takes_memory, set_up_limits, tear_down),
-        cmocka_unit_test_setup_teardown(operators_go_on_while_a_trainer_takes_memory, set_up_limits,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(higher_roles_come_in_while_others_take_sessions, set_up_limits,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(trainers_make_so_many_tables, set_up_limits, tear_down),
-    };
     if (argc != 2)
         return 2;
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

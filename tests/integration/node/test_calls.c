@@ -1,16 +1,13 @@
 /* Every call against a real millraced on a real DPDK port, with one data core and with three. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 4, KEYS = 200, SAMPLES = 20, SLOTS = 6, BAGS = SAMPLES * SLOTS };
 
@@ -119,7 +116,7 @@ static uint64_t rows_held(struct fixture *x)
 
 /* ---- Create ---- */
 
-static void test_create(void **state)
+TEST(test_create, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature same = table_of("rows", MR_POOL_SUM), other = same,
@@ -143,7 +140,7 @@ static void test_create(void **state)
 
 /* ---- Freeze ---- */
 
-static void test_freeze(void **state)
+TEST(test_freeze, set_up, tear_down)
 {
     struct fixture *x = *state;
     float gradient[DIM] = {1, 1, 1, 1};
@@ -171,7 +168,7 @@ static void test_freeze(void **state)
 
 /* ---- FeedSample, EmbeddingLookup and PushGrad by batch id ---- */
 
-static void test_batches(void **state)
+TEST(test_batches, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
@@ -215,7 +212,7 @@ static void test_batches(void **state)
     free(bitmap);
 }
 
-static void test_batches_refused(void **state)
+TEST(test_batches_refused, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
@@ -245,7 +242,7 @@ static void test_batches_refused(void **state)
 }
 
 /* Read-only batches make no rows and are gone with their lookup. */
-static void test_batch_for_evaluation(void **state)
+TEST(test_batch_for_evaluation, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
@@ -261,7 +258,7 @@ static void test_batch_for_evaluation(void **state)
 
 /* ---- EmbeddingLookup and PushGrad by keys ---- */
 
-static void test_rows(void **state)
+TEST(test_rows, set_up, tear_down)
 {
     struct fixture *x = *state;
     float gradients[KEYS * DIM];
@@ -306,7 +303,7 @@ static uint64_t rows_of(struct fixture *x, uint32_t table)
 }
 
 /* A lookup that only reads makes no rows; a push of rows that are set needs no lookup at all. */
-static void test_set_and_read(void **state)
+TEST(test_set_and_read, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature set = table_of("set", MR_POOL_SUM);
@@ -340,7 +337,7 @@ static void test_set_and_read(void **state)
     }
 }
 
-static void test_bags(void **state)
+TEST(test_bags, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint32_t key_count = x->offsets[BAGS];
@@ -375,7 +372,7 @@ static void test_bags(void **state)
 }
 
 /* Larger than many packets both ways, and asked for twice at the same time. */
-static void test_large(void **state)
+TEST(test_large, set_up, tear_down)
 {
     enum { COUNT = 60000 };
     struct fixture *x = *state;
@@ -410,7 +407,7 @@ static void test_large(void **state)
 
 /* ---- Push, Pull ---- */
 
-static void test_variables(void **state)
+TEST(test_variables, set_up, tear_down)
 {
     struct fixture *x = *state;
     float values[6] = {1, 2, 3, 4, 5, 6}, gradient[6] = {1, 1, 1, 1, 1, 1};
@@ -455,7 +452,7 @@ static void check_pushed(struct fixture *x, const struct mr_reply *reply, float 
     }
 }
 
-static void test_save_restore(void **state)
+TEST(test_save_restore, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_reply *reply = NULL;
@@ -479,7 +476,7 @@ static void test_save_restore(void **state)
 
 /* ---- Heartbeat ---- */
 
-static void test_heartbeat(void **state)
+TEST(test_heartbeat, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_core_state states[64];
@@ -503,7 +500,7 @@ static void test_heartbeat(void **state)
 
 /* ---- a restart ---- */
 
-static void test_kill_and_restart(void **state)
+TEST(test_kill_and_restart, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_reply *reply = NULL;
@@ -536,26 +533,9 @@ static void test_kill_and_restart(void **state)
     mr_reply_free(reply);
 }
 
-#define CALLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        CALLS_TEST(test_create),
-        CALLS_TEST(test_freeze),
-        CALLS_TEST(test_batches),
-        CALLS_TEST(test_batches_refused),
-        CALLS_TEST(test_rows),
-        CALLS_TEST(test_set_and_read),
-        CALLS_TEST(test_batch_for_evaluation),
-        CALLS_TEST(test_bags),
-        CALLS_TEST(test_large),
-        CALLS_TEST(test_variables),
-        CALLS_TEST(test_save_restore),
-        CALLS_TEST(test_heartbeat),
-        CALLS_TEST(test_kill_and_restart),
-    };
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

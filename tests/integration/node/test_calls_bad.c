@@ -1,18 +1,15 @@
 /* Mistakes of callers against a real node: each an error of its own that says what is wrong, and nothing
  * changed by it. What the library refuses by itself is sent past it, by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { CORES = 2, DIM = 4, KEYS = 40, SAMPLES = 2, SLOTS = 3, BAGS = SAMPLES * SLOTS, ELEMENTS = 6 };
@@ -179,7 +176,7 @@ static void check_mistakes(struct fixture *x, const struct mistake *mistakes, si
 
 #define CHECK(x, list) check_mistakes(x, list, sizeof(list) / sizeof *(list))
 
-static void test_lookup(void **state)
+TEST(test_lookup, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint32_t words[3] = {1, 2, 3}, from_one[3] = {1, 2, 3}, falling[4] = {0, 2, 1, 3}, beyond[3] = {0, 2, 4};
@@ -217,7 +214,7 @@ static void test_lookup(void **state)
 }
 
 /* The second table of a call is wrong, or what is between the tables. */
-static void test_lookup_tables(void **state)
+TEST(test_lookup_tables, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint32_t head[4] = {x->table, 0}, unknown[4] = {UNKNOWN, 0}, dense[4] = {x->variable, 0};
@@ -261,7 +258,7 @@ static void test_lookup_tables(void **state)
     check_unchanged(x);
 }
 
-static void test_push(void **state)
+TEST(test_push, set_up, tear_down)
 {
     struct fixture *x = *state;
     float g[KEYS * DIM] = {1, 2, 3};
@@ -304,7 +301,7 @@ static void test_push(void **state)
     CHECK(x, mistakes);
 }
 
-static void test_feed(void **state)
+TEST(test_feed, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t id = BATCH_ID, two[2] = {x->mine[0], x->theirs};
@@ -366,7 +363,7 @@ static void feed(struct fixture *x, uint64_t batch_id)
     assert_int_equal(mr_feed_sample(x->client, NULL, batch_id, &keys, 1, false), MR_OK);
 }
 
-static void test_batch(void **state)
+TEST(test_batch, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t fed = BATCH_ID, unknown = OTHER_BATCH;
@@ -423,7 +420,7 @@ static void test_batch(void **state)
     assert_true(applied);
 }
 
-static void test_variable(void **state)
+TEST(test_variable, set_up, tear_down)
 {
     struct fixture *x = *state;
     float values[ELEMENTS + 1] = {9, 9};
@@ -469,7 +466,7 @@ static void test_variable(void **state)
     CHECK(x, mistakes);
 }
 
-static void test_node(void **state)
+TEST(test_node, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint8_t bytes[8] = {0};
@@ -484,7 +481,7 @@ static void test_node(void **state)
 }
 
 /* Features that are no good, and control calls that are none. */
-static void test_create(void **state)
+TEST(test_create, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature good = mr_feature_table("new", DIM), bad = good, named = good;
@@ -513,7 +510,7 @@ static void test_create(void **state)
 
 /* ---- frozen, expired ---- */
 
-static void test_frozen(void **state)
+TEST(test_frozen, set_up, tear_down)
 {
     struct fixture *x = *state;
     float g[KEYS * DIM] = {1, 2, 3};
@@ -534,7 +531,7 @@ static void test_frozen(void **state)
     assert_int_equal(mr_push_gradients_batch(x->client, NULL, BATCH_ID, &gradient, 1, NULL), MR_OK);
 }
 
-static void test_expired(void **state)
+TEST(test_expired, set_up_short_lived, tear_down)
 {
     struct fixture *x = *state;
     float g[BAGS * DIM] = {1, 2, 3};
@@ -615,7 +612,7 @@ static void check_away(struct fixture *x)
     assert_true(status == MR_UNREACHABLE || status == MR_UNKNOWN_OUTCOME);
 }
 
-static void test_killed(void **state)
+TEST(test_killed, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_client_options options = {.server = x->node.address, .connect_ms = AWAY_MS};
@@ -634,7 +631,7 @@ static void test_killed(void **state)
 }
 
 /* It does not run for a while, and then goes on as if nothing had been. */
-static void test_stopped(void **state)
+TEST(test_stopped, set_up, tear_down)
 {
     struct fixture *x = *state;
     float g[KEYS * DIM] = {0};
@@ -645,21 +642,13 @@ static void test_stopped(void **state)
     assert_int_equal(rows_held(x), x->row_count);
 }
 
-#define BAD_TEST(name)    cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define EXPIRE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_short_lived, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        BAD_TEST(test_lookup), BAD_TEST(test_lookup_tables), BAD_TEST(test_push),   BAD_TEST(test_feed),
-        BAD_TEST(test_batch),  BAD_TEST(test_variable),      BAD_TEST(test_node),   BAD_TEST(test_create),
-        BAD_TEST(test_frozen), EXPIRE_TEST(test_expired),    BAD_TEST(test_killed), BAD_TEST(test_stopped),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_calls_bad MILLRACED\n");
         return 2;
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

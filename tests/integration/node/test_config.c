@@ -1,14 +1,10 @@
 /* millraced refuses to start with one line that says what is wrong, where, and how to fix it. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 #define NODE_READY_MS 60000
 #define EXIT_RUN      1 /* the configuration is good, and the server cannot start with it */
@@ -66,7 +62,7 @@ static void expect_one_line(const struct program_result *result, int code, const
 }
 
 /* A file of which no line is wrong but those of the case. */
-static void test_files(void **state)
+TEST(test_files, set_up, tear_down)
 {
     static const struct refusal cases[] = {
         {"[node]\nname = a\nnmae = b\n", "node.conf:3: [node] has no key \"nmae\"; did you mean name"},
@@ -103,7 +99,7 @@ static void refuse(const struct refusal *cases, size_t count, int code)
     }
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments, set_up, tear_down)
 {
     static const struct refusal cases[] = {
         {"", "--config FILE is missing; see millraced --help"},
@@ -143,7 +139,7 @@ static void expect_refused_with(const char *options, const char *says)
     expect_one_line(&result, EXIT_RUN, says);
 }
 
-static void test_starts(void **state)
+TEST(test_starts, set_up, tear_down)
 {
     struct program_result result;
     write_good_config();
@@ -177,7 +173,7 @@ static void test_starts(void **state)
 }
 
 /* Root without any capability. */
-static void test_no_permission(void **state)
+TEST(test_no_permission, set_up, tear_down)
 {
     struct program_result result;
     write_good_config();
@@ -212,7 +208,7 @@ static void expect_starts_small(void)
     assert_int_equal(netns_end(&node, SIGTERM), 0);
 }
 
-static void test_what_it_prints(void **state)
+TEST(test_what_it_prints, set_up, tear_down)
 {
     struct program_result result;
     FILE *file;
@@ -240,18 +236,11 @@ static void test_what_it_prints(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_arguments, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_starts, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_permission, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_it_prints, set_up, tear_down),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_config MILLRACED\n");
         return 2;
     }
     millraced = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,17 +1,14 @@
 /* One data core and three behind one queue compute the same: rows and what optimizers keep beside them to the
  * bit, bags up to the order of their sums. A checkpoint of one restores onto the other. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum {
     DIM = 8,
@@ -179,12 +176,12 @@ static void check_driver(const char *driver)
     assert_same(&three, &one);
 }
 
-static void test_af_packet(void **state)
+TEST(test_af_packet)
 {
     check_driver("port.driver=af_packet");
 }
 
-static void test_af_xdp(void **state)
+TEST(test_af_xdp)
 {
     check_driver("port.driver=af_xdp");
 }
@@ -209,7 +206,7 @@ static void check_restored(struct mr_client *client, const struct values *saved,
     assert_same(&v, expected);
 }
 
-static void test_restore_on_others(void **state)
+TEST(test_restore_on_others)
 {
     static const uint32_t others[] = {3, 2, 1};
     static struct values saved, after;
@@ -266,7 +263,7 @@ static void check_client_follows(uint32_t before, uint32_t after)
     node_fixture_stop(&node);
 }
 
-static void test_client_follows(void **state)
+TEST(test_client_follows)
 {
     check_client_follows(1, 3);
     check_client_follows(3, 1);
@@ -274,17 +271,11 @@ static void test_client_follows(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_af_packet),
-        cmocka_unit_test(test_af_xdp),
-        cmocka_unit_test(test_restore_on_others),
-        cmocka_unit_test(test_client_follows),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: test_cores MILLRACED\n");
         return 2;
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* A node under a flood of new keys goes on serving: tables that evict make room within the memory there is,
  * also while checkpoints are written, and others leave the keys out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 64, CHUNK = 10000, CHUNKS = 60, LIMIT_MIB = 144, TABLE_MIB = 24, CORES = 2 };
 
@@ -97,14 +94,13 @@ static struct mr_feature table_of(const char *name, enum mr_eviction eviction)
     return f;
 }
 
-static void test_flood(void **state)
+TEST(test_flood)
 {
     struct node_fixture node;
     struct mr_feature features[3] = {table_of("lru", MR_EVICT_LRU), table_of("limited", MR_EVICT_LFU),
                                      table_of("seen", MR_EVICT_LRU)};
     uint64_t *keys = calloc(CHUNK, sizeof(*keys));
     uint32_t ids[3];
-    (void)state;
 
     assert_non_null(keys);
     node_fixture_start(&node, CORES, settings);
@@ -155,12 +151,11 @@ static void test_flood(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flood)};
     if (argc != 2) {
         fprintf(stderr, "usage: test_eviction MILLRACED\n");
         return 2;
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* The pre-shared key of a running node is changed while clients make calls: no call fails, no session is
  * lost, and in the end the old key opens nothing. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "millrace_observe.h"
@@ -16,6 +12,7 @@
 #include "tests/command.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define PORT         7700
@@ -130,7 +127,7 @@ static void is_refused(const struct fixture *x, enum key key)
     }
 }
 
-static void test_rotation_under_load(void **state)
+TEST(test_rotation_under_load, set_up, tear_down)
 {
     struct fixture *x = *state;
     work(x);
@@ -152,7 +149,7 @@ static void test_rotation_under_load(void **state)
 }
 
 /* Then nothing changes. */
-static void test_a_bad_file(void **state)
+TEST(test_a_bad_file, set_up, tear_down)
 {
     struct fixture *x = *state;
     write_text(x->next_file, "not a key");
@@ -253,7 +250,7 @@ static uint64_t rows_of(struct mr_client *client)
     return rows;
 }
 
-static void test_roles(void **state)
+TEST(test_roles, set_up_roles, tear_down_roles)
 {
     static const uint64_t key = 7, other_key = 8;
     static const float gradient[4] = {1, 1, 1, 1};
@@ -317,7 +314,7 @@ static void write_key_of(struct fixture *x, const char *name, int byte)
     write_key(x, path, NEW);
 }
 
-static void test_removed_keys_end(void **state)
+TEST(test_removed_keys_end, set_up_operator, tear_down_roles)
 {
     struct fixture *x = *state;
     write_key_of(x, "second", 0x61);
@@ -361,15 +358,9 @@ static void test_removed_keys_end(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rotation_under_load, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_bad_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_roles, set_up_roles, tear_down_roles),
-        cmocka_unit_test_setup_teardown(test_removed_keys_end, set_up_operator, tear_down_roles),
-    };
     if (argc != 2)
         return 2;
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

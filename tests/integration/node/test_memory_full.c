@@ -1,17 +1,14 @@
 /* A node whose memory limit is reached goes on serving: known rows learn, new ones are answered and not kept,
  * and what does not fit is refused by name. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <jansson.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 static const char *millrace;
 
@@ -128,7 +125,7 @@ static void check_saved(struct node_fixture *node, struct mr_client *client, uin
     mr_reply_free(reply);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
     static const char *const settings[] = {"memory.limit_mib=144", "batches.memory_mib=16", NULL};
     struct node_fixture node;
@@ -191,7 +188,6 @@ static void test_full(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full)};
     if (argc != 3) {
         fprintf(stderr, "usage: test_memory_full MILLRACED MILLRACE\n");
         return 2;
@@ -199,5 +195,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     millrace = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

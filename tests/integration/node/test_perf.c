@@ -2,21 +2,18 @@
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
 
@@ -95,7 +92,7 @@ static void assert_near(double told, double truth)
 }
 
 /* What the caller measures around a call contains what the client counts. */
-static void the_client_tells_the_truth(void **state)
+TEST(the_client_tells_the_truth, set_up, tear_down)
 {
     struct fixture *x = *state;
     static struct seen own;
@@ -125,7 +122,7 @@ static void the_client_tells_the_truth(void **state)
 }
 
 /* The server's phases lie within the client's time, and every call is counted on some core. */
-static void the_server_counts_each_call_once_in_each_phase(void **state)
+TEST(the_server_counts_each_call_once_in_each_phase, set_up, tear_down)
 {
     struct fixture *x = *state;
     static const char *const phases[] = {"wait", "work", "send"};
@@ -236,7 +233,7 @@ static uint32_t occurrences(const char *text, const char *of)
 }
 
 /* Keys come from two counters' sums and calls from histograms: they agree about one run. */
-static void a_run_is_recorded_and_shown(void **state)
+TEST(a_run_is_recorded_and_shown, set_up, tear_down)
 {
     struct fixture *x = *state;
     record(x, "a", "");
@@ -273,7 +270,7 @@ static void a_run_is_recorded_and_shown(void **state)
     assert_int_equal(strncmp(x->result.out, "s,", 2), 0);
 }
 
-static void two_runs_are_compared(void **state)
+TEST(two_runs_are_compared, set_up, tear_down)
 {
     struct fixture *x = *state;
     record(x, "a", "");
@@ -287,7 +284,7 @@ static void two_runs_are_compared(void **state)
 }
 
 /* The same one twice, as if there were two. */
-static void servers_in_no_cluster_are_recorded_together(void **state)
+TEST(servers_in_no_cluster_are_recorded_together, set_up, tear_down)
 {
     struct fixture *x = *state;
     char servers[256];
@@ -311,7 +308,7 @@ static void servers_in_no_cluster_are_recorded_together(void **state)
 
 /* Every call takes longer than a microsecond: the file has as many as there is room for, and tells the
  * rest. */
-static void slow_calls_are_recorded_and_explained(void **state)
+TEST(slow_calls_are_recorded_and_explained, set_up, tear_down)
 {
     struct fixture *x = *state;
     record(x, "s", "--on-slow 1us");
@@ -359,7 +356,7 @@ static void see_call(void *arg, const struct mr_recent_call *call)
 }
 
 /* Of a core that serves more calls than it keeps, none that was slow is missed in silence. */
-static void calls_that_are_gone_are_counted(void **state)
+TEST(calls_that_are_gone_are_counted, set_up, tear_down)
 {
     enum { MANY = 700, KEPT = 512 };
     struct fixture *x = *state;
@@ -379,7 +376,7 @@ static void calls_that_are_gone_are_counted(void **state)
 }
 
 /* Ctrl-C ends a recording well, also while the server is away. */
-static void an_interrupted_recording_is_whole(void **state)
+TEST(an_interrupted_recording_is_whole, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct netns_process recorder;
@@ -403,7 +400,7 @@ static void an_interrupted_recording_is_whole(void **state)
     json_decref(report);
 }
 
-static void mistakes_are_told(void **state)
+TEST(mistakes_are_told, set_up, tear_down)
 {
     struct fixture *x = *state;
     static const struct {
@@ -430,18 +427,6 @@ static void mistakes_are_told(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(the_client_tells_the_truth),
-        TEST(the_server_counts_each_call_once_in_each_phase),
-        TEST(a_run_is_recorded_and_shown),
-        TEST(two_runs_are_compared),
-        TEST(an_interrupted_recording_is_whole),
-        TEST(mistakes_are_told),
-        TEST(servers_in_no_cluster_are_recorded_together),
-        TEST(slow_calls_are_recorded_and_explained),
-        TEST(calls_that_are_gone_are_counted),
-    };
     netns_require_root();
     if (argc != 3) {
         fprintf(stderr, "usage: test_perf MILLRACED MILLRACE\n");
@@ -449,5 +434,5 @@ int main(int argc, char **argv)
     }
     node_fixture_server = argv[1];
     millrace = argv[2];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,18 +1,15 @@
 /* Where a node says that its cores' cycles go, through the library and through `millrace perf top`. */
 #include <jansson.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 enum { CORES = 2, KEYS = 256, DIM = 16, LIMIT_S = 60 };
 
@@ -95,7 +92,7 @@ static void push(void)
 }
 
 /* The counters follow within a tenth of a second, so over a long time they are the time. */
-static void phases_are_the_time_that_passes(void **state)
+TEST(phases_are_the_time_that_passes, set_up, tear_down)
 {
     const double hz = (double)node_fixture_counter(x.client, 0, "phase.tsc_hz");
     const uint64_t since_us = mr_clock_us();
@@ -110,7 +107,7 @@ static void phases_are_the_time_that_passes(void **state)
     }
 }
 
-static void cycles_go_to_the_operation_that_is_called(void **state)
+TEST(cycles_go_to_the_operation_that_is_called, set_up, tear_down)
 {
     const struct sums before = sums_of(1);
     struct sums now = before;
@@ -131,7 +128,7 @@ static void cycles_go_to_the_operation_that_is_called(void **state)
     assert_true(node_fixture_counter(x.client, 1, "op_calls.push") > calls);
 }
 
-static void threads_and_the_port_are_watched(void **state)
+TEST(threads_and_the_port_are_watched, set_up, tear_down)
 {
     const uint64_t limit_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
     const uint64_t run_us = node_fixture_counter(x.client, 1, "cpu.run_us");
@@ -226,7 +223,7 @@ static bool have_calls(const json_t *cores)
     return have;
 }
 
-static void the_command_shows_it(void **state)
+TEST(the_command_shows_it, set_up, tear_down)
 {
     struct load load = {.stop = false};
     assert_int_equal(pthread_create(&load.thread, NULL, run_load, &load), 0);
@@ -257,7 +254,7 @@ static void the_command_shows_it(void **state)
     assert_int_equal(pthread_join(load.thread, NULL), 0);
 }
 
-static void mistakes_are_told(void **state)
+TEST(mistakes_are_told, set_up, tear_down)
 {
     run("--count 1 --core 7");
     program_expect(&x.result, 1, "--core 7: the server has cores 0 to 1\n");
@@ -267,7 +264,7 @@ static void mistakes_are_told(void **state)
     program_expect(&x.result, 2, "no command tip; see millrace perf --help");
 }
 
-static void an_unmeasured_server_is_told(void **state)
+TEST(an_unmeasured_server_is_told, set_up_unmeasured, tear_down)
 {
     look_up();
     run("--count 1");
@@ -277,18 +274,8 @@ static void an_unmeasured_server_is_told(void **state)
     assert_int_equal(node_fixture_counter(x.client, 0, "cpu.events_state"), 0);
 }
 
-#define PERF_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        PERF_TEST(phases_are_the_time_that_passes),
-        PERF_TEST(cycles_go_to_the_operation_that_is_called),
-        PERF_TEST(threads_and_the_port_are_watched),
-        PERF_TEST(the_command_shows_it),
-        PERF_TEST(mistakes_are_told),
-        cmocka_unit_test_setup_teardown(an_unmeasured_server_is_told, set_up_unmeasured, tear_down),
-    };
     if (argc != 3) {
         fprintf(stderr, "usage: test_perf_top MILLRACED MILLRACE\n");
         return 2;
@@ -296,5 +283,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     millrace = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

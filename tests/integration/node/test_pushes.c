@@ -1,18 +1,15 @@
 /* Numbered pushes through a kill: everything is sent again, and each push counts once. On as many cores as
  * before, and on others. The rows tell the count: SGD with learning rate 1 takes 1 off for each push. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/push_number.h"
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 
 enum { DIM = 4, KEYS = 300, CORES_MAX = 3, PUSHES = 30, PORT = 7700, CALL_MS = 60000 };
 
@@ -146,7 +143,7 @@ static void restart(struct fixture *x)
 }
 
 /* A third of the pushes before the checkpoint, a third while it is written, a third after it. */
-static void test_each_counts_once(void **state)
+TEST(test_each_counts_once, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t number = 1, id, durable = 0;
@@ -175,7 +172,7 @@ static void test_each_counts_once(void **state)
 }
 
 /* Without any checkpoint, all of them are new to the server; their rows are made again. */
-static void test_nothing_was_saved(void **state)
+TEST(test_nothing_was_saved, set_up, tear_down)
 {
     struct fixture *x = *state;
     for (uint64_t number = 1; number <= 3; number++)
@@ -193,12 +190,8 @@ static void test_nothing_was_saved(void **state)
     check_rows(x, 3);
 }
 
-#define PUSHES_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {PUSHES_TEST(test_each_counts_once),
-                                       PUSHES_TEST(test_nothing_was_saved)};
     if (argc != 4 || (cores_before = (uint32_t)strtoul(argv[2], NULL, 10)) == 0 ||
         (cores_after = (uint32_t)strtoul(argv[3], NULL, 10)) == 0 || cores_before > CORES_MAX ||
         cores_after > CORES_MAX) {
@@ -207,5 +200,5 @@ int main(int argc, char **argv)
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

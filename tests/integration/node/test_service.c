@@ -1,9 +1,5 @@
 /* A node as a service of systemd, whose sockets are the test's: what it tells, its watchdog while threads
  * hang, its lines in the journal; and its configuration, read again while it serves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +21,7 @@
 #include "millrace_admin.h"
 #include "tests/command.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define CORES       2u
@@ -192,8 +189,16 @@ static void hangs(struct fixture *x, const char *thread, const char *name, uint3
     expect_message(x, "WATCHDOG=1");
 }
 
-static void systemd_is_told(void **state)
+static void need_systemd(void)
 {
+#ifndef MR_HAVE_SYSTEMD
+    skip();
+#endif
+}
+
+TEST(systemd_is_told)
+{
+    need_systemd();
     struct fixture *x = make();
     char path[96];
     snprintf(path, sizeof(path), "%s/notify", x->directory);
@@ -222,8 +227,9 @@ static void systemd_is_told(void **state)
 }
 
 /* Without a watchdog there is no WATCHDOG=1. */
-static void nobody_watches(void **state)
+TEST(nobody_watches)
 {
+    need_systemd();
     struct fixture *x = make();
     char path[96];
     snprintf(path, sizeof(path), "%s/notify", x->directory);
@@ -265,42 +271,6 @@ static void expect_entry(struct fixture *x, const char *event)
         if (has_field(x, field))
             return;
     fail_msg("no entry with %s", field);
-}
-
-/* systemd's directory is one of the test's, in a mount namespace of its own. */
-static void the_journal_gets_lines(void **state)
-{
-    struct fixture *x = make();
-    struct stat at;
-    int stream[2];
-    char name[64], text[64];
-    assert_int_equal(unshare(CLONE_NEWNS), 0);
-    assert_int_equal(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
-    assert_int_equal(mount("tmpfs", "/run", "tmpfs", 0, NULL), 0);
-    assert_int_equal(mkdir("/run/systemd", 0755), 0);
-    assert_int_equal(mkdir("/run/systemd/journal", 0755), 0);
-    x->socket = listen_at("/run/systemd/journal/socket");
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream), 0);
-    assert_int_equal(fstat(stream[1], &at), 0);
-    snprintf(text, sizeof(text), "%ju:%ju", (uintmax_t)at.st_dev, (uintmax_t)at.st_ino);
-    setenv("JOURNAL_STREAM", text, 1);
-    start(x, stream[1], (const char *const[]){"node.key_file=", NULL});
-    unsetenv("JOURNAL_STREAM");
-    expect_entry(x, "no_key");
-    assert_true(has_field(x, "PRIORITY=4"));
-    expect_entry(x, "serving");
-    snprintf(name, sizeof(name), "MILLRACE_NODE=%s", strrchr(x->node.directory, '/') + 1);
-    assert_true(has_field(x, name));
-    assert_true(has_field(x, "MESSAGE=serving"));
-    assert_true(has_field(x, "PRIORITY=6"));
-    assert_true(has_field(x, "SYSLOG_IDENTIFIER=millraced"));
-    assert_true(has_field(x, "MILLRACE_COMPONENT=ps"));
-    node_fixture_stop(&x->node);
-    expect_entry(x, "stopped");
-    assert_int_equal(recv(stream[0], text, sizeof(text), MSG_DONTWAIT), -1); /* nothing twice */
-    close(stream[0]);
-    close(stream[1]);
-    end(x);
 }
 
 /* ---- JSON, and SIGHUP ---- */
@@ -351,7 +321,7 @@ static void create(struct mr_client *client, const char *name)
         fail_msg("%s", mr_last_error());
 }
 
-static void the_configuration_is_read_again(void **state)
+TEST(the_configuration_is_read_again)
 {
     struct fixture *x = make();
     char broken[128];
@@ -400,6 +370,44 @@ static void the_configuration_is_read_again(void **state)
     end(x);
 }
 
+/* systemd's directory is one of the test's, in a mount namespace of its own. It is the last test, as its
+ * mounts stay until the end. */
+TEST(the_journal_gets_lines)
+{
+    need_systemd();
+    struct fixture *x = make();
+    struct stat at;
+    int stream[2];
+    char name[64], text[64];
+    assert_int_equal(unshare(CLONE_NEWNS), 0);
+    assert_int_equal(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    assert_int_equal(mount("tmpfs", "/run", "tmpfs", 0, NULL), 0);
+    assert_int_equal(mkdir("/run/systemd", 0755), 0);
+    assert_int_equal(mkdir("/run/systemd/journal", 0755), 0);
+    x->socket = listen_at("/run/systemd/journal/socket");
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream), 0);
+    assert_int_equal(fstat(stream[1], &at), 0);
+    snprintf(text, sizeof(text), "%ju:%ju", (uintmax_t)at.st_dev, (uintmax_t)at.st_ino);
+    setenv("JOURNAL_STREAM", text, 1);
+    start(x, stream[1], (const char *const[]){"node.key_file=", NULL});
+    unsetenv("JOURNAL_STREAM");
+    expect_entry(x, "no_key");
+    assert_true(has_field(x, "PRIORITY=4"));
+    expect_entry(x, "serving");
+    snprintf(name, sizeof(name), "MILLRACE_NODE=%s", strrchr(x->node.directory, '/') + 1);
+    assert_true(has_field(x, name));
+    assert_true(has_field(x, "MESSAGE=serving"));
+    assert_true(has_field(x, "PRIORITY=6"));
+    assert_true(has_field(x, "SYSLOG_IDENTIFIER=millraced"));
+    assert_true(has_field(x, "MILLRACE_COMPONENT=ps"));
+    node_fixture_stop(&x->node);
+    expect_entry(x, "stopped");
+    assert_int_equal(recv(stream[0], text, sizeof(text), MSG_DONTWAIT), -1); /* nothing twice */
+    close(stream[0]);
+    close(stream[1]);
+    end(x);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -408,12 +416,5 @@ int main(int argc, char **argv)
     }
     node_fixture_server = argv[1];
     netns_require_root();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_configuration_is_read_again),
-#ifdef MR_HAVE_SYSTEMD
-        cmocka_unit_test(systemd_is_told), cmocka_unit_test(nobody_watches),
-        cmocka_unit_test(the_journal_gets_lines), /* the last one: its mounts stay until the end */
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,17 +2,14 @@
  * the library. */
 #include <jansson.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 enum { CORES = 2, KEYS = 300, DIM = 8, WAIT_TRIES = 20 };
 
@@ -120,7 +117,7 @@ static uint32_t only_feature(struct fixture *x, struct mr_feature *feature)
     "--init uniform --init-a -0.5 --init-b 0.5 --seed 9 --optimizer adagrad --optimizer-args 0.5,0.25 "      \
     "--learning-rate 0.125 --weight-decay 0.0625"
 
-static void test_create(void **state)
+TEST(test_create, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature expected = mr_feature_table("user", DIM), found;
@@ -147,7 +144,7 @@ static void test_create(void **state)
     assert_int_equal(only_feature(x, &found), id);
 }
 
-static void test_list(void **state)
+TEST(test_list, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature found;
@@ -179,7 +176,7 @@ static void test_list(void **state)
 
 /* ---- ctl freeze, drop ---- */
 
-static void test_freeze_and_drop(void **state)
+TEST(test_freeze_and_drop, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature found;
@@ -295,7 +292,7 @@ static void check_waits_end(struct fixture *x)
         expect_text(x, cancel[i], "was cancelled");
 }
 
-static void test_checkpoints(void **state)
+TEST(test_checkpoints, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature found;
@@ -389,7 +386,7 @@ static void test_checkpoints(void **state)
 
 /* ---- ctl heartbeat, stats; top ---- */
 
-static void test_heartbeat(void **state)
+TEST(test_heartbeat, set_up, tear_down)
 {
     struct fixture *x = *state;
     json_t *cores = run_json(x, "ctl heartbeat");
@@ -405,7 +402,7 @@ static void test_heartbeat(void **state)
     expect_text(x, "ctl heartbeat", "serving");
 }
 
-static void test_stats(void **state)
+TEST(test_stats, set_up, tear_down)
 {
     struct fixture *x = *state;
     uint64_t features, keys[KEYS];
@@ -474,7 +471,7 @@ static uint32_t lines_with(const char *all, const char *says)
 }
 
 /* A server that is started again is found again, also by who reads a pipe. */
-static void test_top_waits(void **state)
+TEST(test_top_waits, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct netns_process top;
@@ -494,7 +491,7 @@ static void test_top_waits(void **state)
     assert_int_equal(netns_end(&top, SIGTERM), 0);
 }
 
-static void test_top(void **state)
+TEST(test_top, set_up, tear_down)
 {
     struct fixture *x = *state;
     json_t *cores = run_json(x, "top --count 1 --interval 0.05");
@@ -516,7 +513,7 @@ static void test_top(void **state)
 
 /* ---- doctor ---- */
 
-static void test_doctor(void **state)
+TEST(test_doctor, set_up, tear_down)
 {
     static const char *const checks[] = {"hugepages", "numa",        "cores",   "nic",
                                          "io_uring",  "memory lock", "rmem_max"};
@@ -558,7 +555,7 @@ static void test_doctor(void **state)
 
 /* ---- mistakes ---- */
 
-static void test_mistakes(void **state)
+TEST(test_mistakes, set_up, tear_down)
 {
     struct fixture *x = *state;
     expect_refused(x, "ctl frobnicate", 2, "no command frobnicate; see millrace ctl --help");
@@ -575,16 +572,8 @@ static void test_mistakes(void **state)
     assert_int_not_equal(x->result.code, 0); /* what cannot be written is no success */
 }
 
-#define TOOLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TOOLS_TEST(test_create),      TOOLS_TEST(test_list),      TOOLS_TEST(test_freeze_and_drop),
-        TOOLS_TEST(test_checkpoints), TOOLS_TEST(test_heartbeat), TOOLS_TEST(test_stats),
-        TOOLS_TEST(test_top),         TOOLS_TEST(test_top_waits), TOOLS_TEST(test_doctor),
-        TOOLS_TEST(test_mistakes),
-    };
     if (argc != 3) {
         fprintf(stderr, "usage: test_tools MILLRACED MILLRACE\n");
         return 2;
@@ -592,5 +581,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     millrace = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

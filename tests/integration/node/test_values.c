@@ -2,16 +2,13 @@
  * alone, in double precision. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 
 enum {
     DIM = 6,
@@ -200,7 +197,7 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
     assert_int_equal(mr_forget_batches(x->client, NULL, (uint64_t[]){batch_id + 1}, 1), MR_OK);
 }
 
-static void test_first_values(void **state)
+TEST(test_first_values, set_up, tear_down)
 {
     for (uint32_t kind = MR_INIT_CONSTANT; kind <= MR_INIT_TRUNCATED_NORMAL; kind++)
         check_first_values(*state, kind, (uint64_t)kind << 48);
@@ -426,7 +423,7 @@ static struct mr_feature learning(const char *name, uint32_t optimizer)
     return f;
 }
 
-static void test_sgd(void **state)
+TEST(test_sgd, set_up, tear_down)
 {
     struct mr_feature plain = learning("sgd", MR_OPT_SGD), more = learning("sgd.more", MR_OPT_SGD);
     check_pushes(*state, &plain, UINT64_C(1) << 48);
@@ -436,7 +433,7 @@ static void test_sgd(void **state)
     check_pushes(*state, &more, UINT64_C(2) << 48);
 }
 
-static void test_adagrad(void **state)
+TEST(test_adagrad, set_up, tear_down)
 {
     struct mr_feature plain = learning("adagrad", MR_OPT_ADAGRAD),
                       more = learning("adagrad.more", MR_OPT_ADAGRAD);
@@ -446,7 +443,7 @@ static void test_adagrad(void **state)
     check_pushes(*state, &more, UINT64_C(4) << 48);
 }
 
-static void test_poolings(void **state)
+TEST(test_poolings, set_up, tear_down)
 {
     struct mr_feature mean = learning("mean", MR_OPT_ADAGRAD), root = learning("sqrtn", MR_OPT_SGD);
     mean.pooling = MR_POOL_MEAN;
@@ -455,7 +452,7 @@ static void test_poolings(void **state)
     check_pushes(*state, &root, UINT64_C(6) << 48);
 }
 
-static void test_gradients_that_are_no_numbers(void **state)
+TEST(test_gradients_that_are_no_numbers, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_feature f = learning("nan", MR_OPT_ADAGRAD);
@@ -476,7 +473,7 @@ static void test_gradients_that_are_no_numbers(void **state)
 
 /* ---- variables ---- */
 
-static void test_variable(void **state)
+TEST(test_variable, set_up, tear_down)
 {
     enum { ELEMENTS = 12 };
     struct fixture *x = *state;
@@ -515,16 +512,9 @@ static void test_variable(void **state)
     }
 }
 
-#define VALUES_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        VALUES_TEST(test_first_values), VALUES_TEST(test_sgd),
-        VALUES_TEST(test_adagrad),      VALUES_TEST(test_poolings),
-        VALUES_TEST(test_variable),     VALUES_TEST(test_gradients_that_are_no_numbers),
-    };
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

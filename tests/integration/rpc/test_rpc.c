@@ -1,18 +1,14 @@
 /* Workers over real sockets on loopback, each in a process of its own, and the example remote_add. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "rpc_processes.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { THREADS = 4, CALLS = 200, LARGE = 1 << 18, LINE = 4096 };
@@ -59,7 +55,7 @@ static void finish_example(struct output *o)
         fail_msg("it ended with %x: %s", (unsigned)status, o->text);
 }
 
-static void remote_add_adds(void **state)
+TEST(remote_add_adds)
 {
     struct output caller, adder;
     char address[32];
@@ -159,7 +155,7 @@ static int all_call_all(uint32_t rank, const char *address)
     return failed;
 }
 
-static void threads_of_all_workers_call_each_other(void **state)
+TEST(threads_of_all_workers_call_each_other)
 {
     rpc_run_world(all_call_all, 3, UINT32_MAX);
 }
@@ -181,7 +177,7 @@ static int watch_one_die(uint32_t rank, const char *address)
     return failed;
 }
 
-static void a_killed_worker_is_named(void **state)
+TEST(a_killed_worker_is_named)
 {
     rpc_run_world(watch_one_die, 3, 2);
 }
@@ -274,7 +270,7 @@ static int send_long(uint32_t rank, const char *address)
 }
 
 /* 150 MiB there and back, and then the memory is as it was. */
-static void long_messages_go_in_parts(void **state)
+TEST(long_messages_go_in_parts)
 {
     rpc_run_world(send_long, 2, UINT32_MAX);
 }
@@ -367,7 +363,7 @@ static int serve_who_ends(uint32_t turn, const char *address)
     return failed;
 }
 
-static void handles_may_outlive_their_worker(void **state)
+TEST(handles_may_outlive_their_worker)
 {
     pid_t pids[2 * HANDLES];
     for (uint32_t turn = 0; turn < HANDLES; turn++) {
@@ -382,7 +378,7 @@ static void handles_may_outlive_their_worker(void **state)
 
 enum { ERROR = 512, TRIES = 30 }; /* of waits that may be too short for an answer */
 
-static void errors_at_the_start_are_lines(void **state)
+TEST(errors_at_the_start_are_lines)
 {
     struct mr_rpc_options options = {.rendezvous = "127.0.0.1:9", .init_timeout_ms = 300};
     struct mr_rpc *rpc;
@@ -412,7 +408,7 @@ static void errors_at_the_start_are_lines(void **state)
 }
 
 /* Where the workers may meet, and where one listens. */
-static void wrong_places_are_lines(void **state)
+TEST(wrong_places_are_lines)
 {
     static const struct {
         uint32_t rank;
@@ -525,7 +521,7 @@ static void expect_strangers(const char *key, const char *other_key, const char 
     close(errors);
 }
 
-static void keys_that_differ_are_said(void **state)
+TEST(keys_that_differ_are_said)
 {
     char one[32], other[32];
     write_key(one, '1');
@@ -538,14 +534,8 @@ static void keys_that_differ_are_said(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(remote_add_adds),           cmocka_unit_test(threads_of_all_workers_call_each_other),
-        cmocka_unit_test(a_killed_worker_is_named),  cmocka_unit_test(handles_may_outlive_their_worker),
-        cmocka_unit_test(keys_that_differ_are_said), cmocka_unit_test(errors_at_the_start_are_lines),
-        cmocka_unit_test(wrong_places_are_lines),    cmocka_unit_test(long_messages_go_in_parts),
-    };
     if (argc < 2)
         return 2;
     remote_add = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

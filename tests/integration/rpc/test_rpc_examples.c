@@ -1,15 +1,11 @@
 /* The examples of remote calls, as their pages run them: every rank a process over loopback. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tests/integration/rpc/worker_programs.h"
+#include "tests/test.h"
 
 static const char *update_parameters, *score;
 #ifdef HAS_LAYERS
@@ -18,7 +14,7 @@ static char pictures[] = "/tmp/millrace-pictures-XXXXXX";
 #endif
 
 /* Both workers end with the same parameters, to the bit, and with what was to be found: 1, 2, 3 ... */
-static void update_parameters_finds_them(void **state)
+TEST(update_parameters_finds_them)
 {
     struct worker_program server, workers[2];
     unsigned port = worker_free_port();
@@ -45,7 +41,7 @@ static void update_parameters_finds_them(void **state)
 }
 
 /* Whoever waits for a gradient that does not come is told whose it is. */
-static void update_parameters_names_who_is_missing(void **state)
+TEST(update_parameters_names_who_is_missing)
 {
     struct worker_program server, workers[2];
     unsigned port = worker_free_port();
@@ -63,7 +59,7 @@ static void update_parameters_names_who_is_missing(void **state)
 
 /* Labels are drawn by the server's model, so an answer that belongs to another request shows in the loss;
  * sums are in the order of requests, so it is always the same. */
-static void score_streams(void **state)
+TEST(score_streams)
 {
     struct worker_program server, trainers[2];
     unsigned port = worker_free_port();
@@ -84,7 +80,7 @@ static void score_streams(void **state)
 }
 
 #ifdef HAS_LAYERS
-static void pipeline_learns(void **state)
+TEST(pipeline_learns)
 {
     struct worker_program trainer, halves[2];
     unsigned port = worker_free_port();
@@ -194,17 +190,17 @@ static void mnist_learns(uint32_t trainers)
     assert_true(worker_number(&server, "images_per_s") > 0);
 }
 
-static void one_trainer_trains_mnist(void **state)
+TEST(one_trainer_trains_mnist, make_pictures, remove_pictures)
 {
     mnist_learns(1);
 }
 
-static void four_trainers_train_mnist(void **state)
+TEST(four_trainers_train_mnist, make_pictures, remove_pictures)
 {
     mnist_learns(4);
 }
 
-static void mnist_says_who_died(void **state)
+TEST(mnist_says_who_died, make_pictures, remove_pictures)
 {
     struct worker_program server, others[2];
     unsigned port = worker_free_port();
@@ -222,7 +218,7 @@ static void mnist_says_who_died(void **state)
     worker_said(&server, "mnist: rank 0: 1 of 2 trainers were done, the model was not tested\n");
 }
 
-static void mnist_says_what_is_wrong(void **state)
+TEST(mnist_says_what_is_wrong, make_pictures, remove_pictures)
 {
     struct worker_program p;
     char path[256];
@@ -258,7 +254,7 @@ static void refused(const char *program, const char *line, const char *says)
     assert_ptr_equal(strchr(p.text, '\n') + 1, p.text + strlen(p.text));
 }
 
-static void command_lines_are_checked(void **state)
+TEST(command_lines_are_checked)
 {
     const char *const programs[] = {update_parameters, score};
     struct worker_program p;
@@ -280,19 +276,6 @@ static void command_lines_are_checked(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(update_parameters_finds_them),
-        cmocka_unit_test(update_parameters_names_who_is_missing),
-        cmocka_unit_test(score_streams),
-        cmocka_unit_test(command_lines_are_checked),
-#ifdef HAS_LAYERS
-        cmocka_unit_test(pipeline_learns),
-        cmocka_unit_test_setup_teardown(one_trainer_trains_mnist, make_pictures, remove_pictures),
-        cmocka_unit_test_setup_teardown(four_trainers_train_mnist, make_pictures, remove_pictures),
-        cmocka_unit_test_setup_teardown(mnist_says_who_died, make_pictures, remove_pictures),
-        cmocka_unit_test_setup_teardown(mnist_says_what_is_wrong, make_pictures, remove_pictures),
-#endif
-    };
     if (argc < 3)
         return 2;
     update_parameters = argv[1];
@@ -303,5 +286,5 @@ int main(int argc, char **argv)
     pipeline = argv[3];
     mnist = argv[4];
 #endif
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* The functions layers.*, called by a worker on itself over loopback: outputs and gradients are those of the
  * network run without them, in whatever parts; and what is wrong is reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/ps/modules/layers/training.h"
 #include "ps/modules/model/functions.h"
 #include "ps/modules/model/text.h"
@@ -132,7 +128,7 @@ static void check_training(struct world *w, const struct direct *d)
 }
 
 /* A batch in several parts is the batch; also without a context, and evaluated. */
-static void parts_make_no_difference(void **state)
+TEST(parts_make_no_difference)
 {
     for (uint32_t parts = 1; parts <= 3; parts += 2) {
         struct world w;
@@ -167,7 +163,7 @@ static void refused(struct world *w, const char *function, const struct mr_value
         fail_msg("%s", mr_rpc_last_error());
 }
 
-static void what_is_wrong_is_told(void **state)
+TEST(what_is_wrong_is_told)
 {
     struct world w;
     struct mr_rref *broken, *number;
@@ -196,13 +192,4 @@ static void what_is_wrong_is_told(void **state)
     mr_rref_release(number);
     mr_rpc_result_free(parameter);
     leave(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_make_no_difference),
-        cmocka_unit_test(what_is_wrong_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,16 @@
 /* A node that loads the module of layers: a worker makes a network there, has it computed and trains it; the
  * node ends well with a network that is still referred to, and goes on where it has saved after it was
  * killed. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/integration/rpc/node_network.h"
 #include "tests/integration/rpc/rpc_workers.h"
+#include "tests/test.h"
 
 enum { STEPS = 30, SAVED = 12, KILLED = 17 };
 #define DEAD_AFTER_MS 3000u
@@ -60,7 +56,7 @@ static void let_go(struct fixture *x)
     node_network_let_go(&x->network);
 }
 
-static void a_node_trains_a_network(void **state)
+TEST(a_node_trains_a_network)
 {
     struct fixture x;
     float first, last = 0;
@@ -76,7 +72,7 @@ static void a_node_trains_a_network(void **state)
     mr_rpc_destroy(x.workers.rpcs[0]);
 }
 
-static void a_node_ends_with_a_network(void **state)
+TEST(a_node_ends_with_a_network)
 {
     struct fixture x;
     start(&x);
@@ -128,7 +124,7 @@ static void leave_dead_world(struct fixture *x)
 
 /* Killed in the middle, and again with nothing done since its start; on more cores; from a delta: the values
  * are those of a run that nobody has disturbed, to the bit. */
-static void a_killed_node_goes_on_where_it_saved(void **state)
+TEST(a_killed_node_goes_on_where_it_saved)
 {
     struct fixture x, undisturbed;
     start(&undisturbed);
@@ -194,7 +190,7 @@ static enum mr_status restore_by_name(struct fixture *x, struct mr_client *clien
 }
 
 /* What was learnt since goes, and comes back under another name; tables are not touched. */
-static void a_parameter_is_saved_and_restored_by_name(void **state)
+TEST(a_parameter_is_saved_and_restored_by_name)
 {
     struct fixture x;
     struct mr_restored restored;
@@ -242,7 +238,7 @@ static void a_parameter_is_saved_and_restored_by_name(void **state)
 
 /* A name that is taken by a network of another shape is free once it was dropped, and what was dropped is in
  * no later checkpoint. */
-static void a_dropped_parameter_is_a_new_one(void **state)
+TEST(a_dropped_parameter_is_a_new_one)
 {
     const struct mr_value other[] = {mr_value_string("input 4; linear 4 3; log_softmax"), mr_value_i64(1),
                                      mr_value_string("net")};
@@ -274,13 +270,6 @@ static void a_dropped_parameter_is_a_new_one(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_trains_a_network),
-        cmocka_unit_test(a_node_ends_with_a_network),
-        cmocka_unit_test(a_killed_node_goes_on_where_it_saved),
-        cmocka_unit_test(a_parameter_is_saved_and_restored_by_name),
-        cmocka_unit_test(a_dropped_parameter_is_a_new_one),
-    };
     if (argc != 3) {
         fprintf(stderr, "usage: test_rpc_layers_node MILLRACED MODULE\n");
         return 2;
@@ -288,5 +277,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     module = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

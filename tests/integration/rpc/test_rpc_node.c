@@ -2,17 +2,14 @@
  * module. */
 #include <jansson.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tests/integration/program.h"
 #include "tests/integration/rpc/rpc_node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define MEETING     "meeting.test"
@@ -38,7 +35,7 @@ static void look_up(struct mr_client *client, uint32_t times)
     }
 }
 
-static void workers_meet_at_a_node(void **state)
+TEST(workers_meet_at_a_node, rpc_node_set_up, rpc_node_tear_down)
 {
     static const char *const settings[] = {"rpc.world_size=3", NULL};
     struct rpc_node *x = *state;
@@ -58,7 +55,7 @@ static void workers_meet_at_a_node(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-static void a_node_that_takes_no_part_says_so(void **state)
+TEST(a_node_that_takes_no_part_says_so, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_rpc_options options = {.rendezvous_is_node = true};
@@ -72,7 +69,7 @@ static void a_node_that_takes_no_part_says_so(void **state)
 
 /* ---- a worker with a module ---- */
 
-static void functions_of_a_module_are_called(void **state)
+TEST(functions_of_a_module_are_called, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_value number = mr_value_i64(7);
@@ -108,7 +105,7 @@ static void functions_of_a_module_are_called(void **state)
 }
 
 /* Longer than a message of the transport's: 72 MiB there and back, and more than the node takes. */
-static void a_node_takes_long_messages(void **state)
+TEST(a_node_takes_long_messages, rpc_node_set_up, rpc_node_tear_down)
 {
     static float too_much[LONG + LARGE];
     struct rpc_node *x = *state;
@@ -127,7 +124,7 @@ static void a_node_takes_long_messages(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-static void a_node_calls_workers(void **state)
+TEST(a_node_calls_workers, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
@@ -161,7 +158,7 @@ static void name_meeting(void)
 
 /* It is no rendezvous: it finds the others by itself, at the second address of their name, and they find
  * it. */
-static void a_node_joins_workers_elsewhere(void **state)
+TEST(a_node_joins_workers_elsewhere, rpc_node_set_up, rpc_node_tear_down)
 {
     static const char meeting[] = NETNS_CLIENT_IPV4 ":7800";
     static char with_module[1024];
@@ -195,7 +192,7 @@ static void a_node_joins_workers_elsewhere(void **state)
 /* ---- functions that take long ---- */
 
 /* All its threads are taken, and core 0 serves as before: lookups, and functions that run on it. */
-static void functions_that_block_delay_no_core(void **state)
+TEST(functions_that_block_delay_no_core, rpc_node_set_up, rpc_node_tear_down)
 {
     enum { HELD = 2 };
     struct rpc_node *x = *state;
@@ -217,7 +214,7 @@ static void functions_that_block_delay_no_core(void **state)
 }
 
 /* Where there is more than one. */
-static void functions_keep_off_the_cores(void **state)
+TEST(functions_keep_off_the_cores, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     char cpus[64];
@@ -291,7 +288,7 @@ static void expect_said(struct rpc_node *x, const char *says)
         fail_msg("\"%s\" is not in:\n%s", says, result.out);
 }
 
-static void ctl_tells_of_the_world(void **state)
+TEST(ctl_tells_of_the_world, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
@@ -335,7 +332,7 @@ static void ctl_tells_of_the_world(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-static void ctl_tells_that_there_is_no_world(void **state)
+TEST(ctl_tells_that_there_is_no_world, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct program_result result;
@@ -360,7 +357,7 @@ static void expect_refused(struct rpc_node *x, int code, const char *says, const
     program_expect(&result, code, says);
 }
 
-static void modules_that_do_not_load_keep_the_node_from_starting(void **state)
+TEST(modules_that_do_not_load_keep_the_node_from_starting, rpc_node_set_up, rpc_node_tear_down)
 {
     static const char worker[] = "--set rpc.world_size=2 --set rpc.name=server";
     struct rpc_node *x = *state;
@@ -385,20 +382,7 @@ static void modules_that_do_not_load_keep_the_node_from_starting(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        rpc_node_test(workers_meet_at_a_node),
-        rpc_node_test(a_node_that_takes_no_part_says_so),
-        rpc_node_test(functions_of_a_module_are_called),
-        rpc_node_test(a_node_takes_long_messages),
-        rpc_node_test(a_node_calls_workers),
-        rpc_node_test(a_node_joins_workers_elsewhere),
-        rpc_node_test(functions_that_block_delay_no_core),
-        rpc_node_test(functions_keep_off_the_cores),
-        rpc_node_test(ctl_tells_of_the_world),
-        rpc_node_test(ctl_tells_that_there_is_no_world),
-        rpc_node_test(modules_that_do_not_load_keep_the_node_from_starting),
-    };
     if (!rpc_node_arguments(argc, argv))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Ends: of a node that is stopped, killed or restarted, of workers, and of their worlds. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <cmocka.h>
 #include "tests/integration/rpc/rpc_node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { NODE = RPC_NODE_RANK };
@@ -23,7 +20,7 @@ static void stop_signal(const struct rpc_node *x)
 }
 
 /* What runs is run to its end and answered, nothing else begins, and it is reported to the others. */
-static void a_node_that_is_stopped_ends_what_it_runs(void **state)
+TEST(a_node_that_is_stopped_ends_what_it_runs, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
@@ -52,7 +49,7 @@ static void a_node_that_is_stopped_ends_what_it_runs(void **state)
 }
 
 /* Which calls others until then. */
-static void a_module_ends_its_threads_before_the_node(void **state)
+TEST(a_module_ends_its_threads_before_the_node, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_value rank = mr_value_i64(1);
@@ -68,7 +65,7 @@ static void a_module_ends_its_threads_before_the_node(void **state)
 }
 
 /* Calls in flight and new ones name it; then it comes back, and a new world meets there. */
-static void a_node_that_is_killed_is_named(void **state)
+TEST(a_node_that_is_killed_is_named, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
@@ -91,7 +88,7 @@ static void a_node_that_is_killed_is_named(void **state)
 }
 
 /* One that is restarted before its silence was noticed is another, and knows nothing of the world. */
-static void a_node_that_is_restarted_is_another(void **state)
+TEST(a_node_that_is_restarted_is_another, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
@@ -107,7 +104,7 @@ static void a_node_that_is_restarted_is_another(void **state)
     rpc_workers_leave(&x->workers, MR_WORKER_DIED);
 }
 
-static void a_worker_that_dies_is_named_by_the_node(void **state)
+TEST(a_worker_that_dies_is_named_by_the_node, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     struct mr_value rank = mr_value_i64(1);
@@ -128,7 +125,7 @@ static void a_worker_that_dies_is_named_by_the_node(void **state)
 
 /* ---- one world after the other ---- */
 
-static void a_world_follows_another(void **state)
+TEST(a_world_follows_another, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
@@ -141,7 +138,7 @@ static void a_world_follows_another(void **state)
     }
 }
 
-static void a_world_follows_one_that_died(void **state)
+TEST(a_world_follows_one_that_died, rpc_node_set_up, rpc_node_tear_down)
 {
     static const char *const settings[] = {"rpc.world_size=2", NULL};
     struct rpc_node *x = *state;
@@ -170,7 +167,7 @@ static void make_object(struct mr_rpc *rpc)
 }
 
 /* What a worker that died had made there is freed, and nothing of it is in the next world. */
-static void a_next_world_owns_nothing_of_the_last(void **state)
+TEST(a_next_world_owns_nothing_of_the_last, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     int status;
@@ -191,7 +188,7 @@ static void a_next_world_owns_nothing_of_the_last(void **state)
 }
 
 /* Those of the world before may still have calls in flight there. */
-static void what_runs_ends_before_the_next_world(void **state)
+TEST(what_runs_ends_before_the_next_world, rpc_node_set_up, rpc_node_tear_down)
 {
     struct rpc_node *x = *state;
     const struct mr_rpc_call_options options = {.timeout_ms = 100};
@@ -211,18 +208,7 @@ static void what_runs_ends_before_the_next_world(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        rpc_node_test(a_node_that_is_stopped_ends_what_it_runs),
-        rpc_node_test(a_module_ends_its_threads_before_the_node),
-        rpc_node_test(a_node_that_is_killed_is_named),
-        rpc_node_test(a_node_that_is_restarted_is_another),
-        rpc_node_test(a_worker_that_dies_is_named_by_the_node),
-        rpc_node_test(a_world_follows_another),
-        rpc_node_test(a_world_follows_one_that_died),
-        rpc_node_test(a_next_world_owns_nothing_of_the_last),
-        rpc_node_test(what_runs_ends_before_the_next_world),
-    };
     if (!rpc_node_arguments(argc, argv))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -4,11 +4,7 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <semaphore.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/dataplane/rpc/line_model.h"
 
 enum { FLOATS = 12, STEPS = 40, OWNERS = 2, TRAINERS = 2, WORLD = OWNERS + TRAINERS, NO_TORCH = 77 };
@@ -261,7 +257,7 @@ static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
     assert_int_equal(read, CASES * OWNERS * FLOATS);
 }
 
-static void trainers_in_turn_as_torch(void **state)
+TEST(trainers_in_turn_as_torch, setup, teardown)
 {
     float values[CASES][OWNERS][FLOATS];
     for (uint32_t c = 0; c < CASES; c++) {
@@ -279,7 +275,7 @@ static void trainers_in_turn_as_torch(void **state)
     compare_with_torch(values);
 }
 
-static void a_killed_owner_is_named_and_the_others_are_updated(void **state)
+TEST(a_killed_owner_is_named_and_the_others_are_updated, setup, teardown)
 {
     bool changed = false;
     int status = 0;
@@ -298,13 +294,9 @@ static void a_killed_owner_is_named_and_the_others_are_updated(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(trainers_in_turn_as_torch, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_killed_owner_is_named_and_the_others_are_updated, setup, teardown),
-    };
     if (argc < 3)
         return 2;
     python = argv[1];
     torch_script = argv[2];
-    return cmocka_run_group_tests_name("rpc_optimizer", tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

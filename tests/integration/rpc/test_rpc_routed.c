@@ -1,20 +1,16 @@
 /* A world whose members are on links of their own, with a router between them: two nodes on DPDK ports, or
  * on sockets (MILLRACE_DRIVER=socket), workers on a third host and beside the second node. Whether they meet
  * at a program or at a node, over IPv4, IPv6 or both. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/integration/rpc/node_network.h"
 #include "tests/integration/rpc/rpc_workers.h"
+#include "tests/test.h"
 
 enum { LARGE = 1 << 18, STEPS = 10 };
 #define DEAD_AFTER_MS 3000u
@@ -186,12 +182,12 @@ static void meet_at_a_program(const char *rendezvous)
     routed_stop(&x);
 }
 
-static void members_of_any_link_meet_over_ipv4(void **state)
+TEST(members_of_any_link_meet_over_ipv4)
 {
     meet_at_a_program(NETNS_FAR_IPV4 ":7800");
 }
 
-static void members_of_any_link_meet_over_ipv6(void **state)
+TEST(members_of_any_link_meet_over_ipv6)
 {
     meet_at_a_program("[" NETNS_FAR_IPV6 "]:7800");
 }
@@ -199,7 +195,7 @@ static void members_of_any_link_meet_over_ipv6(void **state)
 /* At the first node, which has both families; the second has IPv4 only. Of the workers one has each, one has
  * both, and one is beside the second node. Those who can reach each other do, and the others are told why
  * not. */
-static void families_are_mixed(void **state)
+TEST(families_are_mixed)
 {
     enum { FIRST, SECOND, IPV4, IPV6, BOTH, BESIDE };
     static const char *const names[] = {"first", "second", "w2", "w3", "w4", "w5"};
@@ -235,7 +231,7 @@ static void families_are_mixed(void **state)
 }
 
 /* The others go on without it; when the programs have left, all nodes begin the next world, with it. */
-static void a_node_that_is_lost_is_there_again_in_the_next_world(void **state)
+TEST(a_node_that_is_lost_is_there_again_in_the_next_world)
 {
     struct routed x;
     start(&x, "rpc.world_size=4", NETNS_SERVER_IPV4 ":7700", "rpc.rank=0", "rpc.rank=1", true);
@@ -274,7 +270,7 @@ static void a_node_that_is_lost_is_there_again_in_the_next_world(void **state)
 }
 
 /* A node that could never call the others does not start, and says what to set. */
-static void a_node_without_a_way_does_not_start(void **state)
+TEST(a_node_without_a_way_does_not_start)
 {
     enum { REFUSED = 5 };
     static const char *const by_ports[REFUSED][2] = {
@@ -314,13 +310,6 @@ static void a_node_without_a_way_does_not_start(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_of_any_link_meet_over_ipv4),
-        cmocka_unit_test(members_of_any_link_meet_over_ipv6),
-        cmocka_unit_test(families_are_mixed),
-        cmocka_unit_test(a_node_that_is_lost_is_there_again_in_the_next_world),
-        cmocka_unit_test(a_node_without_a_way_does_not_start),
-    };
     if (argc != 4) {
         fprintf(stderr, "usage: test_rpc_routed MILLRACED MODULE LAYERS_MODULE\n");
         return 2;
@@ -329,5 +318,5 @@ int main(int argc, char **argv)
     module = argv[2];
     layers_module = argv[3];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

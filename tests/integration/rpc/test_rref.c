@@ -1,16 +1,12 @@
 /* References between workers over real sockets on loopback, each worker in a process of its own. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "rpc_processes.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { WORLD = 3, ROUNDS = 200 };
@@ -176,7 +172,7 @@ static int share_values(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void values_go_round(void **state)
+TEST(values_go_round)
 {
     rpc_run_world(share_values, WORLD, UINT32_MAX);
 }
@@ -200,7 +196,7 @@ static int share_objects(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void objects_are_used_where_they_are(void **state)
+TEST(objects_are_used_where_they_are)
 {
     rpc_run_world(share_objects, WORLD, UINT32_MAX);
 }
@@ -231,7 +227,7 @@ static int lose_the_owner(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void a_dead_owner_is_named(void **state)
+TEST(a_dead_owner_is_named)
 {
     rpc_run_world(lose_the_owner, WORLD, 2);
 }
@@ -257,7 +253,7 @@ static int lose_the_holder(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void what_a_killed_worker_held_is_freed(void **state)
+TEST(what_a_killed_worker_held_is_freed)
 {
     rpc_run_world(lose_the_holder, WORLD, 2);
 }
@@ -288,7 +284,7 @@ static int lose_the_parent(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void who_passed_it_on_may_die(void **state)
+TEST(who_passed_it_on_may_die)
 {
     rpc_run_world(lose_the_parent, WORLD, 1);
 }
@@ -317,17 +313,7 @@ static int leave_late(uint32_t rank, const char *address)
     return leave(rpc);
 }
 
-static void a_reference_keeps_all_from_leaving(void **state)
+TEST(a_reference_keeps_all_from_leaving)
 {
     rpc_run_world(leave_late, WORLD, UINT32_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_go_round),          cmocka_unit_test(objects_are_used_where_they_are),
-        cmocka_unit_test(a_dead_owner_is_named),    cmocka_unit_test(what_a_killed_worker_held_is_freed),
-        cmocka_unit_test(who_passed_it_on_may_die), cmocka_unit_test(a_reference_keeps_all_from_leaving),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,13 @@
  * from tests/quality/reference_a9a.py. Server, hub and trainer each write a timeline. */
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 #define REFERENCE_AUC      0.9014
 #define REFERENCE_LOG_LOSS 0.3278
@@ -124,7 +121,7 @@ static void reach(struct fixture *x, const char *options, double *auc, double *l
     json_decref(scored);
 }
 
-static void test_logistic_regression(void **state)
+TEST(test_logistic_regression, set_up, tear_down)
 {
     double auc, log_loss;
     reach(*state, LR_OPTIONS, &auc, &log_loss);
@@ -132,7 +129,7 @@ static void test_logistic_regression(void **state)
     assert_true(log_loss <= LOG_LOSS_NEEDED && fabs(log_loss - REFERENCE_LOG_LOSS) <= TOLERANCE);
 }
 
-static void test_factorization_machine(void **state)
+TEST(test_factorization_machine, set_up, tear_down)
 {
     double auc, log_loss;
     reach(*state, FM_OPTIONS, &auc, &log_loss);
@@ -142,10 +139,6 @@ static void test_factorization_machine(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_logistic_regression, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_factorization_machine, set_up, tear_down),
-    };
     if (argc != 5) {
         (void)fputs("usage: test_a9a MILLRACED MILLRACE-HUB FM A9A.LIBSVM.XZ\n", stderr);
         return 2;
@@ -155,5 +148,5 @@ int main(int argc, char **argv)
     hub_fixture_program = argv[2];
     fm = argv[3];
     data = argv[4];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

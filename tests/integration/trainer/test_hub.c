@@ -1,15 +1,12 @@
 /* StartSample and ReadSample: trainers, the hub process and a node, from a sample file to applied batches. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/integration/hub_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { SAMPLES = 500, BATCH = 32, BATCHES = (SAMPLES + BATCH - 1) / BATCH, DIM = 4, TRAINERS = 2 };
@@ -152,7 +149,7 @@ static void check_applied(struct fixture *x, const struct mr_sample_info *info)
     assert_int_equal(node_fixture_sum(x->server, "ps.pushes_refused_applied"), 0);
 }
 
-static void test_one_pass(void **state)
+TEST(test_one_pass, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
@@ -180,7 +177,7 @@ static void test_one_pass(void **state)
 }
 
 /* The keys are the samples': each row has learnt as often as its key is in the file. */
-static void test_keys(void **state)
+TEST(test_keys, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
@@ -213,7 +210,7 @@ static void test_keys(void **state)
 }
 
 /* Both parts together are the whole, and the held-out one neither makes rows nor waits to be applied. */
-static void test_held_out(void **state)
+TEST(test_held_out, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
@@ -234,7 +231,7 @@ static void test_held_out(void **state)
 }
 
 /* More batches ahead than the node has room for: the hub waits, nothing is lost. */
-static void test_backpressure(void **state)
+TEST(test_backpressure, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, 5);
@@ -258,7 +255,7 @@ static void test_backpressure(void **state)
     assert_int_equal(status.batches_expired, 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct mr_sample_plan good = hub_fixture_plan(&x->hub, BATCH), plan = good;
@@ -290,7 +287,7 @@ static void test_refusals(void **state)
 }
 
 /* A hub that cannot do its work says why in one line and ends with an error. */
-static void test_command_line(void **state)
+TEST(test_command_line, set_up, tear_down)
 {
     static const struct {
         const char *arguments, *says;
@@ -315,14 +312,8 @@ static void test_command_line(void **state)
     }
 }
 
-#define HUB_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        HUB_TEST(test_one_pass),     HUB_TEST(test_keys),     HUB_TEST(test_held_out),
-        HUB_TEST(test_backpressure), HUB_TEST(test_refusals), HUB_TEST(test_command_line),
-    };
     if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
         fprintf(stderr, "usage: test_hub MILLRACED MILLRACE_HUB CORES\n");
         return 2;
@@ -330,5 +321,5 @@ int main(int argc, char **argv)
     node_fixture_server = argv[1];
     hub_fixture_program = argv[2];
     netns_require_root();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

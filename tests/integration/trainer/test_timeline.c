@@ -1,15 +1,12 @@
 /* A training whose trainer reads another clock than hub and server: joined, the server's work on each push
  * lies within the trainer's, give or take what `millrace timeline` says that clocks may differ. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 
 #define AHEAD "unshare --time --fork --monotonic 5000 "
 
@@ -118,7 +115,7 @@ static json_t *join(const struct fixture *x)
     return summary;
 }
 
-static void calls_hold_the_work_on_them(void **state)
+TEST(calls_hold_the_work_on_them, set_up, tear_down)
 {
     struct fixture *x = *state;
     json_error_t problem;
@@ -159,8 +156,5 @@ int main(int argc, char **argv)
     fm = argv[3];
     millrace = argv[4];
     data = argv[5];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_hold_the_work_on_them, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

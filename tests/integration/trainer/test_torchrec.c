@@ -2,14 +2,11 @@
  * after the node was killed. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tests/integration/trainer/torchrec_fixture.h"
+#include "tests/test.h"
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
@@ -42,13 +39,13 @@ static struct rows some(const char *table, uint32_t states, uint32_t floats)
         .table = table, .id_count = COUNT(some_ids), .states = states, .floats = floats, .ids = some_ids};
 }
 
-static void test_the_symbols(void **state)
+TEST(test_the_symbols, torchrec_setup, torchrec_teardown)
 {
     assert_string_equal(plugin.type, "millrace");
     assert_null(dlsym(plugin.handle, "tde_instance_create"));
 }
 
-static void test_values_and_states(void **state)
+TEST(test_values_and_states, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     const struct rows r = some("model.user", 3, 5);
@@ -78,7 +75,7 @@ static void test_values_and_states(void **state)
 }
 
 /* Some ids of a fetch are there and others are not; places tell which. */
-static void test_ids_that_are_there_beside_others(void **state)
+TEST(test_ids_that_are_there_beside_others, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     const struct rows r = some("t", 2, 4);
@@ -99,7 +96,7 @@ static void test_ids_that_are_there_beside_others(void **state)
     plugin.finalize(instance);
 }
 
-static void test_nothing_is_asked_for(void **state)
+TEST(test_nothing_is_asked_for, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     struct rows r = some("t", 2, 4);
@@ -116,7 +113,7 @@ static void test_nothing_is_asked_for(void **state)
     plugin.finalize(instance);
 }
 
-static void test_tables_and_columns(void **state)
+TEST(test_tables_and_columns, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "prefix=ads/");
     static const int64_t columns[] = {0, 3, -2};
@@ -143,7 +140,7 @@ static void test_tables_and_columns(void **state)
 }
 
 /* As TorchRec has it: an instance for each table, with one configuration; and others with theirs. */
-static void test_instances(void **state)
+TEST(test_instances, torchrec_setup, torchrec_teardown)
 {
     void *instances[] = {plugin_instance(&plugin, &node, ""), plugin_instance(&plugin, &node, ""),
                          plugin_instance(&plugin, &node, "prefix=other."),
@@ -174,7 +171,7 @@ static void test_instances(void **state)
 enum { MANY = 100000 };
 
 /* Also ids that come twice, far apart: the last row counts, as in TorchRec's own plug-ins. */
-static void test_many_ids(void **state)
+TEST(test_many_ids, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     int64_t *ids = malloc((MANY + 100) * sizeof(*ids));
@@ -203,10 +200,11 @@ static void test_many_ids(void **state)
     free(ids);
     plugin.finalize(instance);
 }
+TEST_AGAIN(test_many_ids, set_up_small, torchrec_teardown)
 
 #define AT_ONCE 12u
 
-static void test_calls_at_the_same_time(void **state)
+TEST(test_calls_at_the_same_time, torchrec_setup, torchrec_teardown)
 {
     void *instances[3] = {plugin_instance(&plugin, &node, ""), plugin_instance(&plugin, &node, ""),
                           plugin_instance(&plugin, &node, "replay_mib=128")};
@@ -230,7 +228,7 @@ static void test_calls_at_the_same_time(void **state)
 }
 
 /* What was asked for before is done when it returns; also what waited after it. */
-static void test_finalize_waits(void **state)
+TEST(test_finalize_waits, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     static int64_t ids[2000];
@@ -254,23 +252,9 @@ static void test_finalize_waits(void **state)
     assert_int_equal(table_info("t").rows, 2000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, torchrec_setup, torchrec_teardown)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_the_symbols),
-        TEST(test_values_and_states),
-        TEST(test_ids_that_are_there_beside_others),
-        TEST(test_nothing_is_asked_for),
-        TEST(test_tables_and_columns),
-        TEST(test_instances),
-        TEST(test_many_ids),
-        cmocka_unit_test_setup_teardown(test_many_ids, set_up_small, torchrec_teardown),
-        TEST(test_calls_at_the_same_time),
-        TEST(test_finalize_waits),
-    };
     if (!torchrec_arguments(argc, argv))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

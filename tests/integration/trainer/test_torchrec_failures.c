@@ -1,18 +1,15 @@
 /* TorchRec's plug-in when something is wrong: with its configuration, with what is pushed, with the
  * server. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static const int64_t ids[] = {1, -2, 3};
@@ -51,7 +48,7 @@ static void wait_until_saved(void)
 
 /* ---- configurations ---- */
 
-static void test_bad_configurations(void **state)
+TEST(test_bad_configurations, torchrec_setup, torchrec_teardown)
 {
     static const struct {
         const char *configuration, *says;
@@ -100,7 +97,7 @@ static void expect_abort(const char *options, bool has_instance, struct tde_push
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void test_errors_end_the_process(void **state)
+TEST(test_errors_end_the_process, torchrec_setup, torchrec_teardown)
 {
     static const uint32_t states[] = {0};
     static const uint64_t offsets[] = {0, 3};
@@ -136,7 +133,7 @@ static void on_pushed(void *context)
     *(volatile bool *)context = true;
 }
 
-static void test_pushes_that_are_wrong(void **state)
+TEST(test_pushes_that_are_wrong, torchrec_setup, torchrec_teardown)
 {
     static const int64_t two[] = {1, 2};
     static const float data[2048];
@@ -191,7 +188,7 @@ static void test_pushes_that_are_wrong(void **state)
     plugin.finalize(instance);
 }
 
-static void test_fetches_that_are_wrong(void **state)
+TEST(test_fetches_that_are_wrong, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "on_error=continue");
     struct rows more = rows;
@@ -205,7 +202,7 @@ static void test_fetches_that_are_wrong(void **state)
     expect_line("1 of 1 fetches and 0 of 1 pushes failed");
 }
 
-static void test_rows_that_are_not_finite(void **state)
+TEST(test_rows_that_are_not_finite, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     float values[3 * 2 * 4] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -238,7 +235,7 @@ static int set_up_full(void **state)
 }
 
 /* Pushes are answered then as ever; a line tells that rows are lost. */
-static void test_a_node_without_memory(void **state)
+TEST(test_a_node_without_memory, set_up_full, torchrec_teardown)
 {
     enum { IDS = 2000, PUSHES = 10 };
     static int64_t many[IDS];
@@ -265,7 +262,7 @@ static void test_a_node_without_memory(void **state)
 /* ---- the server is killed ---- */
 
 /* What was acknowledged is there after a restart: from the checkpoint, or pushed again by the library. */
-static void test_pushes_survive_the_server(void **state)
+TEST(test_pushes_survive_the_server, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     const struct rows other = {.table = "u", .id_count = 3, .states = 1, .floats = 9, .ids = ids};
@@ -298,7 +295,7 @@ static void test_pushes_survive_the_server(void **state)
 }
 
 /* It comes back with nothing: a line says so, tables are made again, and none is taken for another. */
-static void test_a_server_that_forgot_all(void **state)
+TEST(test_a_server_that_forgot_all, torchrec_setup, torchrec_teardown)
 {
     static const int64_t both[] = {0, 1};
     struct rows first = rows, second = {.table = "u", .id_count = 3, .states = 2, .floats = 4, .ids = ids};
@@ -344,7 +341,7 @@ static void expect_comes_back(void *instance)
 }
 
 /* By its deadline every call is over, and with it those that waited after it. */
-static void test_a_server_that_stays_away(void **state)
+TEST(test_a_server_that_stays_away, torchrec_setup, torchrec_teardown)
 {
     void *instance = plugin_instance(&plugin, &node, "deadline_ms=700&on_error=continue");
     static const float values[3 * 2 * 4];
@@ -371,22 +368,9 @@ static void test_a_server_that_stays_away(void **state)
     plugin.finalize(instance);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, torchrec_setup, torchrec_teardown)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_bad_configurations),
-        TEST(test_errors_end_the_process),
-        TEST(test_pushes_that_are_wrong),
-        TEST(test_fetches_that_are_wrong),
-        TEST(test_rows_that_are_not_finite),
-        cmocka_unit_test_setup_teardown(test_a_node_without_memory, set_up_full, torchrec_teardown),
-        TEST(test_pushes_survive_the_server),
-        TEST(test_a_server_that_forgot_all),
-        TEST(test_a_server_that_stays_away),
-    };
     if (!torchrec_arguments(argc, argv))
         return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,10 @@
 /* millraced's command line: what it prints, and with which code it ends. argv[1] is the program. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <cmocka.h>
+
+#include "tests/test.h"
 
 static const char *millraced;
 static char output[65536];
@@ -33,19 +31,17 @@ static void check(const char *arguments, int code, const char *text)
     }
 }
 
-static void says_what_it_is(void **state)
+TEST(says_what_it_is)
 {
-    (void)state;
     check("--version", 0, "millraced " MR_VERSION "\n");
     check("--help", 0, "--check-config FILE");
     check("--print-config", 0, "[checkpoint]\n");
 }
 
-static void the_page_of_counters_is_what_it_prints(void **state)
+TEST(the_page_of_counters_is_what_it_prints)
 {
     static char page[sizeof(output)];
     FILE *f = fopen(COUNTERS_MD, "r");
-    (void)state;
     assert_non_null(f);
     page[fread(page, 1, sizeof(page) - 1, f)] = '\0';
     fclose(f);
@@ -54,7 +50,7 @@ static void the_page_of_counters_is_what_it_prints(void **state)
         fail_msg("docs/counters.md is out of date: millraced --print-counters > docs/counters.md");
 }
 
-static void mistakes_are_one_line_and_exit_2(void **state)
+TEST(mistakes_are_one_line_and_exit_2)
 {
     const char *const mistakes[][2] = {
         {"", "--config FILE is missing"},
@@ -72,7 +68,6 @@ static void mistakes_are_one_line_and_exit_2(void **state)
         {"--config " DEMO_CONF " --set cores.cuont=1", "did you mean count"},
         {"--check-config " MILLRACED_CONF, "port.device is not set"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
         check(mistakes[i][0], 2, mistakes[i][1]);
         char *newline = strchr(output, '\n');
@@ -81,9 +76,8 @@ static void mistakes_are_one_line_and_exit_2(void **state)
     }
 }
 
-static void checks_a_file_without_serving(void **state)
+TEST(checks_a_file_without_serving)
 {
-    (void)state;
     check("--check-config " DEMO_CONF " --set node.key_file=", 0, "demo.conf: ok");
     check("--check-config " DEMO_CONF " --set node.key_file=/nonexistent.key", 2,
           "/nonexistent.key: No such file");
@@ -92,23 +86,15 @@ static void checks_a_file_without_serving(void **state)
     check("--check-config " MILLRACED_CONF " --set port.device=mr0", 0, "millraced.conf: ok");
 }
 
-static void a_missing_key_file_ends_the_start(void **state)
+TEST(a_missing_key_file_ends_the_start)
 {
-    (void)state;
     check("--config " DEMO_CONF " --set node.key_file=/nonexistent.key", 1, "/nonexistent.key");
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_it_is),
-        cmocka_unit_test(the_page_of_counters_is_what_it_prints),
-        cmocka_unit_test(mistakes_are_one_line_and_exit_2),
-        cmocka_unit_test(checks_a_file_without_serving),
-        cmocka_unit_test(a_missing_key_file_ends_the_start),
-    };
     if (argc != 2)
         return EXIT_FAILURE;
     millraced = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

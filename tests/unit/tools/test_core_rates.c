@@ -1,15 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/core_rates.h"
+#include "tests/test.h"
 
-static void test_counters_are_picked_by_name(void **state)
+TEST(test_counters_are_picked_by_name)
 {
-    (void)state;
     struct tool_core_sample s = {0};
     static const struct {
         const char *name;
@@ -63,18 +59,16 @@ static struct tool_core_sample sample(uint64_t time_us, uint64_t n)
                                                .steps_ignored = 44}};
 }
 
-static void test_rates(void **state)
+TEST(test_rates)
 {
-    (void)state;
     struct tool_core_sample before = sample(1000000, 100), now = sample(3000000, 300);
     struct tool_core_rates r = tool_core_rates(&before, &now);
     assert_true(r.calls_per_s == 100 && r.keys_per_s == 200 && r.rx_packets_per_s == 300);
     assert_true(r.rx_bytes_per_s == 400 && r.tx_packets_per_s == 500 && r.tx_bytes_per_s == 600);
 }
 
-static void test_no_rate_across_a_restart(void **state)
+TEST(test_no_rate_across_a_restart)
 {
-    (void)state;
     struct tool_core_sample before = sample(1000000, 100), now = sample(3000000, 300);
     now.state.incarnation++;
     struct tool_core_rates r = tool_core_rates(&before, &now);
@@ -87,9 +81,8 @@ static void test_no_rate_across_a_restart(void **state)
     assert_true(r.calls_per_s == 0);
 }
 
-static void test_short_numbers(void **state)
+TEST(test_short_numbers)
 {
-    (void)state;
     static const struct {
         double value;
         const char *text;
@@ -111,9 +104,8 @@ static void test_short_numbers(void **state)
 }
 
 /* Every column of a line begins where its heading does. */
-static void test_lines_fit_their_heading(void **state)
+TEST(test_lines_fit_their_heading)
 {
-    (void)state;
     struct tool_core_sample before = sample(0, 0), now = sample(1000000, 123456);
     struct tool_core_rates r = tool_core_rates(&before, &now);
     char line[256];
@@ -132,9 +124,8 @@ static void test_lines_fit_their_heading(void **state)
     assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 
-static void test_json_holds_the_same(void **state)
+TEST(test_json_holds_the_same)
 {
-    (void)state;
     struct tool_core_sample before = sample(0, 0), now = sample(1000000, 1000);
     struct tool_core_rates r = tool_core_rates(&before, &now);
     json_t *o = tool_core_json(&now, &r);
@@ -151,11 +142,10 @@ static void test_json_holds_the_same(void **state)
 }
 
 /* Summed over cores, what there is of it. */
-static void test_what_was_left_out(void **state)
+TEST(test_what_was_left_out)
 {
     struct tool_core_sample cores[2] = {0};
     char line[512] = "", little[8];
-    (void)state;
     assert_false(tool_drop_stats_line(cores, 2, line, sizeof(line)));
     assert_string_equal(line, "");
     cores[0].state.rows_refused = 549727;
@@ -180,10 +170,9 @@ static void expect_line(const struct tool_core_sample *before, const struct tool
     assert_string_equal(line, expected);
 }
 
-static void test_what_checkpoints_are_about(void **state)
+TEST(test_what_checkpoints_are_about)
 {
     struct tool_core_sample before = sample(0, 0), now = sample(2000000, 0);
-    (void)state;
     expect_line(&before, &now, "");
     now.running_id = 7;
     now.running_bytes = UINT64_C(12) << 20;
@@ -223,10 +212,9 @@ static void expect_store(const struct tool_core_sample *before, const struct too
     assert_string_equal(line, expected);
 }
 
-static void test_how_far_the_store_is(void **state)
+TEST(test_how_far_the_store_is)
 {
     struct tool_core_sample before = sample(0, 0), now = sample(2000000, 0);
-    (void)state;
     expect_store(&before, &now, "");
     tool_core_sample_counter(&now, "remote.state", 1);
     expect_store(&before, &now, "store: no checkpoint there");
@@ -258,11 +246,10 @@ static void test_how_far_the_store_is(void **state)
     json_decref(o);
 }
 
-static void test_what_the_scrub_found(void **state)
+TEST(test_what_the_scrub_found)
 {
     struct tool_core_sample now = sample(0, 0);
     char line[256] = "";
-    (void)state;
     assert_false(tool_scrub_line(&now, line, sizeof(line)));
     tool_core_sample_counter(&now, "scrub.rounds", 3);
     assert_false(tool_scrub_line(&now, line, sizeof(line)));
@@ -280,24 +267,10 @@ static void test_what_the_scrub_found(void **state)
     json_decref(o);
 }
 
-static void test_state_names(void **state)
+TEST(test_state_names)
 {
-    (void)state;
     assert_string_equal(tool_node_state_name(1), "serving");
     assert_string_equal(tool_node_state_name(4), "stopping");
     assert_string_equal(tool_node_state_name(0), "away");
     assert_string_equal(tool_node_state_name(99), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_are_picked_by_name), cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_no_rate_across_a_restart),    cmocka_unit_test(test_short_numbers),
-        cmocka_unit_test(test_lines_fit_their_heading),     cmocka_unit_test(test_json_holds_the_same),
-        cmocka_unit_test(test_what_checkpoints_are_about),  cmocka_unit_test(test_how_far_the_store_is),
-        cmocka_unit_test(test_what_the_scrub_found),        cmocka_unit_test(test_state_names),
-        cmocka_unit_test(test_what_was_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

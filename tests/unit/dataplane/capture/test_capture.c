@@ -1,15 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include "dataplane/capture/capture.h"
 #include "dataplane/capture/view.h"
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/frame.h"
 #include "dataplane/udp/address.h"
+#include "tests/test.h"
 
 enum { FIRST_PORT = 7700, CORES = 3, CORE = 1, PEER_PORT = 41000, READER_PORT = 42000 };
 
@@ -54,7 +50,7 @@ static const struct mr_capture_record *next(struct dp_capture *capture)
     return record;
 }
 
-static void a_datagram_gets_headers_and_is_cut(void **state)
+TEST(a_datagram_gets_headers_and_is_cut)
 {
     const struct dp_capture_config config = settings();
     struct dp_capture *capture = make(&config);
@@ -90,7 +86,7 @@ static void a_datagram_gets_headers_and_is_cut(void **state)
 }
 
 /* As the parser of the port checks it. */
-static void over_ipv6_its_checksum_is_right(void **state)
+TEST(over_ipv6_its_checksum_is_right)
 {
     struct dp_capture_config config = settings();
     config.snap_bytes = 1000;
@@ -114,7 +110,7 @@ static void over_ipv6_its_checksum_is_right(void **state)
     dp_capture_destroy(capture);
 }
 
-static void what_finds_no_room_is_counted(void **state)
+TEST(what_finds_no_room_is_counted)
 {
     const struct dp_capture_config config = settings();
     struct dp_capture *capture = make(&config);
@@ -136,7 +132,7 @@ static void what_finds_no_room_is_counted(void **state)
     dp_capture_destroy(capture);
 }
 
-static void the_reader_and_what_it_does_not_want_are_left_out(void **state)
+TEST(the_reader_and_what_it_does_not_want_are_left_out)
 {
     struct dp_capture_config config = settings();
     config.port = PEER_PORT;
@@ -172,7 +168,7 @@ static uint32_t make_frame(uint16_t source_port, uint16_t destination_port, uint
 }
 
 /* They are in the other core's capture, when they come to it or leave it. */
-static void frames_of_other_cores_are_left_out(void **state)
+TEST(frames_of_other_cores_are_left_out)
 {
     const struct dp_capture_config config = settings();
     struct dp_capture *capture = make(&config);
@@ -190,7 +186,7 @@ static void frames_of_other_cores_are_left_out(void **state)
     dp_capture_destroy(capture);
 }
 
-static void frames_are_recorded_as_they_are(void **state)
+TEST(frames_are_recorded_as_they_are)
 {
     const struct dp_capture_config config = settings();
     struct dp_capture *capture = make(&config);
@@ -206,7 +202,7 @@ static void frames_are_recorded_as_they_are(void **state)
     dp_capture_destroy(capture);
 }
 
-static void it_is_forgotten_when_nobody_reads_it(void **state)
+TEST(it_is_forgotten_when_nobody_reads_it)
 {
     const struct dp_capture_config config = settings(); /* 1000 us, begun at 5000 */
     struct dp_capture *capture = make(&config);
@@ -218,18 +214,4 @@ static void it_is_forgotten_when_nobody_reads_it(void **state)
     assert_false(dp_capture_was_read(capture, 8, 9000));
     assert_true(dp_capture_is_forgotten(capture, 7002)); /* a wrong question is none */
     dp_capture_destroy(capture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_datagram_gets_headers_and_is_cut),
-        cmocka_unit_test(over_ipv6_its_checksum_is_right),
-        cmocka_unit_test(what_finds_no_room_is_counted),
-        cmocka_unit_test(the_reader_and_what_it_does_not_want_are_left_out),
-        cmocka_unit_test(frames_of_other_cores_are_left_out),
-        cmocka_unit_test(frames_are_recorded_as_they_are),
-        cmocka_unit_test(it_is_forgotten_when_nobody_reads_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

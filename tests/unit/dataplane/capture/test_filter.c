@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include "dataplane/capture/filter.h"
 #include "dataplane/wire/format/message.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
+#include "tests/test.h"
 
 enum { SESSION = 0x5501, CLIENT_PORT = 40000 };
 
@@ -70,7 +66,7 @@ static struct dp_filter of_op(enum mr_op op)
     return f;
 }
 
-static void without_conditions_everything_is_wanted(void **state)
+TEST(without_conditions_everything_is_wanted)
 {
     struct dp_filter f = {.port = 0};
     const struct packet p = whole(MR_OP_LOOKUP, 1);
@@ -78,7 +74,7 @@ static void without_conditions_everything_is_wanted(void **state)
     assert_true(dp_filter_wants(&f, NULL, 0, NULL, 0)); /* ARP, say */
 }
 
-static void a_peer_is_known_by_address_and_port(void **state)
+TEST(a_peer_is_known_by_address_and_port)
 {
     struct dp_filter f = {.has_ip = true};
     memcpy(f.ip, client, sizeof(client));
@@ -90,7 +86,7 @@ static void a_peer_is_known_by_address_and_port(void **state)
     assert_false(dp_filter_wants(&f, client, CLIENT_PORT + 1, NULL, 0));
 }
 
-static void a_whole_message_is_known_by_its_op(void **state)
+TEST(a_whole_message_is_known_by_its_op)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
     const struct packet lookup = whole(MR_OP_LOOKUP, 1), push = whole(MR_OP_PUSH_GRAD, 2);
@@ -100,7 +96,7 @@ static void a_whole_message_is_known_by_its_op(void **state)
 }
 
 /* Also of one beyond the first 64. */
-static void each_op_has_a_bit(void **state)
+TEST(each_op_has_a_bit)
 {
     struct dp_filter f = of_op((enum mr_op)200);
     const struct packet wanted = whole(200, 1), unwanted = whole(200 - 64, 2);
@@ -109,7 +105,7 @@ static void each_op_has_a_bit(void **state)
     free(f.calls);
 }
 
-static void later_packets_are_known_by_their_call(void **state)
+TEST(later_packets_are_known_by_their_call)
 {
     static const uint8_t types[] = {MR_PACKET_ACK, MR_PACKET_RESEND, MR_PACKET_BUSY, MR_PACKET_PING};
     struct dp_filter f = of_op(MR_OP_LOOKUP);
@@ -143,7 +139,7 @@ static void add_frame(struct packet *p, uint64_t call_id, uint8_t op)
     add_message(p, op);
 }
 
-static void a_bundle_is_wanted_for_any_of_its_messages(void **state)
+TEST(a_bundle_is_wanted_for_any_of_its_messages)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
     struct packet bundle = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
@@ -160,7 +156,7 @@ static void a_bundle_is_wanted_for_any_of_its_messages(void **state)
 }
 
 /* Whatever its lengths say, nothing is read beyond its end. */
-static void malformed_bundles_do_no_harm(void **state)
+TEST(malformed_bundles_do_no_harm)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
     struct packet whole_bundle = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
@@ -181,7 +177,7 @@ static void malformed_bundles_do_no_harm(void **state)
     free(f.calls);
 }
 
-static void what_is_not_of_the_protocol_has_no_op(void **state)
+TEST(what_is_not_of_the_protocol_has_no_op)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
     struct packet p = whole(MR_OP_LOOKUP, 1);
@@ -192,19 +188,4 @@ static void what_is_not_of_the_protocol_has_no_op(void **state)
     assert_false(wants(&f, &p));
     assert_false(dp_filter_wants(&f, client, CLIENT_PORT, NULL, 0));
     free(f.calls);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_conditions_everything_is_wanted),
-        cmocka_unit_test(a_peer_is_known_by_address_and_port),
-        cmocka_unit_test(a_whole_message_is_known_by_its_op),
-        cmocka_unit_test(each_op_has_a_bit),
-        cmocka_unit_test(later_packets_are_known_by_their_call),
-        cmocka_unit_test(a_bundle_is_wanted_for_any_of_its_messages),
-        cmocka_unit_test(malformed_bundles_do_no_harm),
-        cmocka_unit_test(what_is_not_of_the_protocol_has_no_op),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

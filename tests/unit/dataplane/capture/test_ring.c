@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/capture/ring.h"
+#include "tests/test.h"
 
 static void put_counting(struct dp_ring *ring, uint32_t count)
 {
@@ -22,7 +18,7 @@ static void expect_oldest(const struct dp_ring *ring, uint32_t count)
         assert_int_equal(out[i], (ring->first + i) % 251);
 }
 
-static void its_memory_is_a_power_of_two(void **state)
+TEST(its_memory_is_a_power_of_two)
 {
     struct dp_ring ring;
     assert_true(dp_ring_create(&ring, 5000));
@@ -33,7 +29,7 @@ static void its_memory_is_a_power_of_two(void **state)
     assert_false(dp_ring_create(&ring, UINT64_C(1) << 60));
 }
 
-static void what_was_put_comes_out_across_the_end(void **state)
+TEST(what_was_put_comes_out_across_the_end)
 {
     struct dp_ring ring;
     assert_true(dp_ring_create(&ring, 4096));
@@ -51,7 +47,7 @@ static void what_was_put_comes_out_across_the_end(void **state)
     dp_ring_destroy(&ring);
 }
 
-static void it_takes_as_much_as_it_has_room_for(void **state)
+TEST(it_takes_as_much_as_it_has_room_for)
 {
     struct dp_ring ring;
     assert_true(dp_ring_create(&ring, 4096));
@@ -63,7 +59,7 @@ static void it_takes_as_much_as_it_has_room_for(void **state)
     dp_ring_destroy(&ring);
 }
 
-static void only_what_it_keeps_can_be_given_up(void **state)
+TEST(only_what_it_keeps_can_be_given_up)
 {
     struct dp_ring ring;
     assert_true(dp_ring_create(&ring, 4096));
@@ -74,15 +70,4 @@ static void only_what_it_keeps_can_be_given_up(void **state)
     assert_false(dp_ring_forget(&ring, 49));
     assert_true(dp_ring_forget(&ring, 100));
     dp_ring_destroy(&ring);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_memory_is_a_power_of_two),
-        cmocka_unit_test(what_was_put_comes_out_across_the_end),
-        cmocka_unit_test(it_takes_as_much_as_it_has_room_for),
-        cmocka_unit_test(only_what_it_keeps_can_be_given_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include "dataplane/capture/view.h"
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/frame.h"
+#include "tests/test.h"
 
 enum { PAYLOAD = 20 };
 
@@ -31,7 +27,7 @@ static uint32_t frame(bool is_ipv4, uint16_t tci, uint8_t *out, uint32_t *at)
     return n + udp_bytes;
 }
 
-static void datagrams_of_both_families_with_and_without_a_tag(void **state)
+TEST(datagrams_of_both_families_with_and_without_a_tag)
 {
     for (uint32_t kind = 0; kind < 4; kind++) {
         const bool is_ipv4 = (kind & 1) == 0;
@@ -56,7 +52,7 @@ static void datagrams_of_both_families_with_and_without_a_tag(void **state)
     }
 }
 
-static void other_packets_are_what_they_are(void **state)
+TEST(other_packets_are_what_they_are)
 {
     uint8_t bytes[256];
     uint32_t at;
@@ -79,7 +75,7 @@ static void other_packets_are_what_they_are(void **state)
 }
 
 /* Wherever a frame ends, nothing is read beyond. */
-static void short_frames(void **state)
+TEST(short_frames)
 {
     for (uint32_t kind = 0; kind < 4; kind++) {
         uint8_t bytes[256];
@@ -96,14 +92,4 @@ static void short_frames(void **state)
             free(exact);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(datagrams_of_both_families_with_and_without_a_tag),
-        cmocka_unit_test(other_packets_are_what_they_are),
-        cmocka_unit_test(short_frames),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

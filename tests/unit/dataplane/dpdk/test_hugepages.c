@@ -1,14 +1,11 @@
 /* Huge pages that are free, and that the process may not have. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "dataplane/dpdk/hugepages.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 #define KIB UINT64_C(1024)
@@ -76,7 +73,7 @@ static void expect(const char *root, uint64_t wanted_mib, uint64_t free_mib, uin
     assert_int_equal(kernel.mapped, 0);
 }
 
-static void a_limit_below_what_is_free(void **state)
+TEST(a_limit_below_what_is_free, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *root = *state;
     expect("/nowhere", 64, 0, 0);
@@ -102,7 +99,7 @@ static void a_limit_below_what_is_free(void **state)
     kernel.is_old = false;
 }
 
-static void pages_of_two_sizes(void **state)
+TEST(pages_of_two_sizes, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *root = *state;
     write_free(root, 2048, 100);
@@ -113,12 +110,4 @@ static void pages_of_two_sizes(void **state)
     dp_hugepages_find(root, 4096, &pages); /* in whatever order */
     assert_int_equal(pages.free_mib, 2248);
     assert_int_equal(pages.usable_mib, 1044);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {CASE(a_limit_below_what_is_free), CASE(pages_of_two_sizes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* Why DPDK has no port for a PCI device: the kernel's files about it are made here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dataplane/dpdk/pci_device.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 #define DEVICE "0000:00:12.0"
@@ -72,7 +68,7 @@ static void explains(const char *device, const char *cause, const char *says)
     assert_null(strchr(error, '\n'));
 }
 
-static void a_name_has_its_domain_and_small_letters(void **state)
+TEST(a_name_has_its_domain_and_small_letters)
 {
     char name[DP_PCI_NAME_BYTES] = "as it was";
     static const char *const none[] = {"",         "eth0",    "3b:00",   "3b:00.0x",
@@ -91,13 +87,20 @@ static void a_name_has_its_domain_and_small_letters(void **state)
     assert_string_equal(in_place, DEVICE);
 }
 
-static void a_device_that_is_not_there_is_named(void **state)
+static int set_up(void **state)
+{
+    const int result = temporary_directory_setup(state);
+    root = *state;
+    return result != 0 ? result : chmod(root, 0755);
+}
+
+TEST(a_device_that_is_not_there_is_named, set_up, temporary_directory_teardown)
 {
     put_device("vfio-pci");
     explains("00:13.0", "EAL: something else", "there is no PCI device 0000:00:13.0 here");
 }
 
-static void a_device_of_the_kernel_comes_with_the_command_that_binds_it(void **state)
+TEST(a_device_of_the_kernel_comes_with_the_command_that_binds_it, set_up, temporary_directory_teardown)
 {
     put_device("e1000e");
     explains("00:12.0", "", "the kernel's driver e1000e has 0000:00:12.0;");
@@ -107,7 +110,7 @@ static void a_device_of_the_kernel_comes_with_the_command_that_binds_it(void **s
              "vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:00:12.0\"");
 }
 
-static void virtios_interface_is_found_a_folder_deeper(void **state)
+TEST(virtios_interface_is_found_a_folder_deeper, set_up, temporary_directory_teardown)
 {
     put_device("virtio-pci");
     put("sys/bus/pci/devices/" DEVICE "/virtio3/net/eth2/mtu", "1500\n");
@@ -117,14 +120,14 @@ static void virtios_interface_is_found_a_folder_deeper(void **state)
     explains("eth2", "", "not \"eth2\": set device = 0000:00:12.0,");
 }
 
-static void a_device_without_a_driver_comes_with_the_command_that_binds_it(void **state)
+TEST(a_device_without_a_driver_comes_with_the_command_that_binds_it, set_up, temporary_directory_teardown)
 {
     put_device(NULL);
     explains(DEVICE, "",
              "no driver has 0000:00:12.0; \"modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci");
 }
 
-static void a_name_that_is_no_address_leads_to_one(void **state)
+TEST(a_name_that_is_no_address_leads_to_one, set_up, temporary_directory_teardown)
 {
     put_device("e1000e");
     put("sys/bus/pci/devices/" DEVICE "/net/eth1/mtu", "1500\n");
@@ -134,7 +137,7 @@ static void a_name_that_is_no_address_leads_to_one(void **state)
     explains("nowhere", "", "needs a PCI address such as 0000:3b:00.0, not \"nowhere\"");
 }
 
-static void a_group_that_the_user_may_not_open_is_named(void **state)
+TEST(a_group_that_the_user_may_not_open_is_named, set_up, temporary_directory_teardown)
 {
     char path[PATH_MAX];
     put_device("vfio-pci");
@@ -151,7 +154,7 @@ static void a_group_that_the_user_may_not_open_is_named(void **state)
         assert_int_equal(setresuid(0, 0, 0), 0);
 }
 
-static void what_is_bound_has_dpdks_cause_or_no_driver(void **state)
+TEST(what_is_bound_has_dpdks_cause_or_no_driver, set_up, temporary_directory_teardown)
 {
     put_device("vfio-pci");
     explains(DEVICE, "EAL: the group is not viable",
@@ -160,33 +163,4 @@ static void what_is_bound_has_dpdks_cause_or_no_driver(void **state)
     explains(DEVICE, "", "librte-meta-net");
     put_device("mlx5_core"); /* shares the NIC with DPDK */
     explains(DEVICE, "", "no driver of DPDK here takes");
-}
-
-static int set_up(void **state)
-{
-    const int result = temporary_directory_setup(state);
-    root = *state;
-    return result != 0 ? result : chmod(root, 0755);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_has_its_domain_and_small_letters),
-        cmocka_unit_test_setup_teardown(a_device_that_is_not_there_is_named, set_up,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_device_of_the_kernel_comes_with_the_command_that_binds_it, set_up,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(virtios_interface_is_found_a_folder_deeper, set_up,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_device_without_a_driver_comes_with_the_command_that_binds_it,
-                                        set_up, temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_name_that_is_no_address_leads_to_one, set_up,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_group_that_the_user_may_not_open_is_named, set_up,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_is_bound_has_dpdks_cause_or_no_driver, set_up,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

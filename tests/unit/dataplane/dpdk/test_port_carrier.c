@@ -1,15 +1,11 @@
 /* What carries a port's packets, from what the kernel says about its sockets. Its answers are made here. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <linux/if_xdp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include "dataplane/dpdk/port_carrier.h"
+#include "tests/test.h"
 
 #define FD 7
 
@@ -35,7 +31,7 @@ int test_getsockopt(/* NOLINT(readability-inconsistent-declaration-parameter-nam
     return -1;
 }
 
-static void af_xdp_copies_unless_the_kernel_says_otherwise(void **state)
+TEST(af_xdp_copies_unless_the_kernel_says_otherwise)
 {
     kernel.knows_xdp = true;
     kernel.xdp_flags = XDP_OPTIONS_ZEROCOPY;
@@ -47,7 +43,7 @@ static void af_xdp_copies_unless_the_kernel_says_otherwise(void **state)
     assert_int_equal(dp_port_carrier(DP_DRIVER_AF_XDP, FD), DP_CARRIER_XDP_COPY);
 }
 
-static void sockets_have_super_packets_where_the_kernel_knows_them(void **state)
+TEST(sockets_have_super_packets_where_the_kernel_knows_them)
 {
     kernel.knows_segments = true;
     assert_int_equal(dp_port_carrier(DP_DRIVER_SOCKET, FD), DP_CARRIER_SUPER_PACKETS);
@@ -55,20 +51,10 @@ static void sockets_have_super_packets_where_the_kernel_knows_them(void **state)
     assert_int_equal(dp_port_carrier(DP_DRIVER_SOCKET, FD), DP_CARRIER_DATAGRAMS);
 }
 
-static void other_drivers_have_one_carrier(void **state)
+TEST(other_drivers_have_one_carrier)
 {
     assert_int_equal(dp_port_carrier(DP_DRIVER_PCI, -1), DP_CARRIER_NIC);
     assert_int_equal(dp_port_carrier(DP_DRIVER_MEMIF, -1), DP_CARRIER_SHARED_MEMORY);
     assert_int_equal(dp_port_carrier(DP_DRIVER_AF_PACKET, -1), DP_CARRIER_PACKET_SOCKET);
     assert_int_equal(dp_port_carrier(DP_DRIVER_TAP, -1), DP_CARRIER_TAP);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(af_xdp_copies_unless_the_kernel_says_otherwise),
-        cmocka_unit_test(sockets_have_super_packets_where_the_kernel_knows_them),
-        cmocka_unit_test(other_drivers_have_one_carrier),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* The rules that a port is given, as a driver sees them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <rte_byteorder.h>
 #include <rte_errno.h>
 #include <rte_flow.h>
 #include "dataplane/dpdk/port.h"
+#include "tests/test.h"
 
 enum { RULES_MAX = 16, PORT = 7, UDP_PORT = 7700 };
 
@@ -72,7 +68,6 @@ int rte_flow_flush(uint16_t port, struct rte_flow_error *error)
 
 static int set_up(void **state)
 {
-    (void)state;
     memset(&driver, 0, sizeof(driver));
     driver.refused_from = RULES_MAX;
     return 0;
@@ -80,7 +75,7 @@ static int set_up(void **state)
 
 static const struct dp_port port = {.id = PORT, .queue_count = 3};
 
-static void each_core_gets_a_rule_per_ip_version(void **state)
+TEST(each_core_gets_a_rule_per_ip_version, set_up)
 {
     struct dp_net net = {.core_count = 3, .udp_port = UDP_PORT, .has_ipv4 = true};
     assert_null(dp_port_add_flow_rules(&port, &net));
@@ -93,7 +88,7 @@ static void each_core_gets_a_rule_per_ip_version(void **state)
     }
 }
 
-static void without_ipv4_there_are_rules_for_ipv6_alone(void **state)
+TEST(without_ipv4_there_are_rules_for_ipv6_alone, set_up)
 {
     struct dp_net net = {.core_count = 2, .udp_port = UDP_PORT};
     assert_null(dp_port_add_flow_rules(&port, &net));
@@ -102,7 +97,7 @@ static void without_ipv4_there_are_rules_for_ipv6_alone(void **state)
 }
 
 /* Half of the rules would steer some cores and not others: it is all or none. */
-static void a_refused_rule_takes_the_others_along(void **state)
+TEST(a_refused_rule_takes_the_others_along, set_up)
 {
     struct dp_net net = {.core_count = 3, .udp_port = UDP_PORT, .has_ipv4 = true};
     driver.refused_from = 3;
@@ -112,20 +107,9 @@ static void a_refused_rule_takes_the_others_along(void **state)
     assert_int_equal(driver.count, 0);
 }
 
-static void a_silent_refusal_is_named_by_its_number(void **state)
+TEST(a_silent_refusal_is_named_by_its_number, set_up)
 {
     struct dp_net net = {.core_count = 2, .udp_port = UDP_PORT};
     driver.refused_from = 0;
     assert_string_equal(dp_port_add_flow_rules(&port, &net), "not supported");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(each_core_gets_a_rule_per_ip_version, set_up),
-        cmocka_unit_test_setup(without_ipv4_there_are_rules_for_ipv6_alone, set_up),
-        cmocka_unit_test_setup(a_refused_rule_takes_the_others_along, set_up),
-        cmocka_unit_test_setup(a_silent_refusal_is_named_by_its_number, set_up),
-    };
-    return cmocka_run_group_tests_name("port_flow", tests, NULL, NULL);
 }

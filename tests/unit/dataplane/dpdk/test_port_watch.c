@@ -1,17 +1,13 @@
 #define ALLOW_EXPERIMENTAL_API
 /* Whether a port is lost, by what its driver and the kernel say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include "dataplane/dpdk/netdev.h"
 #include "dataplane/dpdk/port_watch.h"
+#include "tests/test.h"
 
 enum { PORT = 3 };
 
@@ -122,7 +118,7 @@ static void watch_stop(void)
     dp_port_watch_stop(&watch); /* once more does nothing */
 }
 
-static void a_device_that_vfio_asks_back_is_lost(void **state)
+TEST(a_device_that_vfio_asks_back_is_lost, set_up)
 {
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     assert_string_equal(world.device_name, "0000:3b:00.0");
@@ -135,7 +131,7 @@ static void a_device_that_vfio_asks_back_is_lost(void **state)
     watch_stop();
 }
 
-static void a_device_that_its_driver_reports_removed_is_lost(void **state)
+TEST(a_device_that_its_driver_reports_removed_is_lost, set_up)
 {
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     assert_int_equal(world.port_event(PORT, RTE_ETH_EVENT_INTR_RMV, world.port_arg, NULL), 0);
@@ -148,7 +144,7 @@ static void a_device_that_its_driver_reports_removed_is_lost(void **state)
     watch_stop();
 }
 
-static void a_callback_that_runs_is_waited_for(void **state)
+TEST(a_callback_that_runs_is_waited_for, set_up)
 {
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     world.busy = 3;
@@ -156,7 +152,7 @@ static void a_callback_that_runs_is_waited_for(void **state)
     assert_int_equal(world.busy, 0);
 }
 
-static void a_link_that_is_down_is_not_lost(void **state)
+TEST(a_link_that_is_down_is_not_lost, set_up)
 {
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     world.link_up = false;
@@ -166,7 +162,7 @@ static void a_link_that_is_down_is_not_lost(void **state)
     watch_stop();
 }
 
-static void other_ports_have_no_events(void **state)
+TEST(other_ports_have_no_events, set_up)
 {
     static const struct dp_port af_packet = {.driver = DP_DRIVER_AF_PACKET, .id = PORT};
     dp_port_watch_start(&watch, &af_packet, "lo");
@@ -174,16 +170,4 @@ static void other_ports_have_no_events(void **state)
     is(DP_PORT_UP);
     world.link_result = -ENODEV;
     is_lost("the interface is gone");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_device_that_vfio_asks_back_is_lost, set_up),
-        cmocka_unit_test_setup(a_device_that_its_driver_reports_removed_is_lost, set_up),
-        cmocka_unit_test_setup(a_callback_that_runs_is_waited_for, set_up),
-        cmocka_unit_test_setup(a_link_that_is_down_is_not_lost, set_up),
-        cmocka_unit_test_setup(other_ports_have_no_events, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

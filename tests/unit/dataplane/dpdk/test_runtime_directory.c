@@ -1,10 +1,5 @@
 /* The directory of DPDK's sockets: only one that no other user can write to, and only DPDK's names are
  * removed from it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -17,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "dataplane/dpdk/runtime_directory.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 #define NAME   "node-a"
@@ -92,7 +88,7 @@ static int make_places(void **state)
     return failed;
 }
 
-static void a_private_base_is_kept(void **state)
+TEST(a_private_base_is_kept, make_places, temporary_directory_teardown)
 {
     struct dp_runtime_directory d;
     assert_true(open_directory(state, &d, "own"));
@@ -104,7 +100,7 @@ static void a_private_base_is_kept(void **state)
     dp_runtime_directory_remove(&d); /* nothing is left to do */
 }
 
-static void a_link_is_not_followed(void **state)
+TEST(a_link_is_not_followed, make_places, temporary_directory_teardown)
 {
     struct dp_runtime_directory d;
     char victim[PATH_MAX];
@@ -122,7 +118,7 @@ static void a_link_is_not_followed(void **state)
     assert_true(is_there(state, "own/dpdk/" NAME));
 }
 
-static void what_others_can_write_to_is_not_used(void **state)
+TEST(what_others_can_write_to_is_not_used, make_places, temporary_directory_teardown)
 {
     static const char *const open_to_others[] = {"own", "own/dpdk", "own/dpdk/" NAME};
     struct dp_runtime_directory d;
@@ -142,7 +138,7 @@ static void what_others_can_write_to_is_not_used(void **state)
     dp_runtime_directory_remove(&d);
 }
 
-static void what_others_own_is_not_used(void **state)
+TEST(what_others_own_is_not_used, make_places, temporary_directory_teardown)
 {
     static const char *const of_others[] = {"own", "own/dpdk", "own/dpdk/" NAME};
     struct dp_runtime_directory d;
@@ -159,7 +155,7 @@ static void what_others_own_is_not_used(void **state)
     }
 }
 
-static void a_taken_name_gives_way_to_a_random_one(void **state)
+TEST(a_taken_name_gives_way_to_a_random_one, make_places, temporary_directory_teardown)
 {
     struct dp_runtime_directory d;
     char name[64], base[PATH_MAX];
@@ -174,7 +170,7 @@ static void a_taken_name_gives_way_to_a_random_one(void **state)
     assert_int_equal(access(base, F_OK), -1);
 }
 
-static void without_a_safe_place_it_says_what_to_do(void **state)
+TEST(without_a_safe_place_it_says_what_to_do, make_places, temporary_directory_teardown)
 {
     struct dp_runtime_directory d;
     assert_int_equal(chmod(path_of(state, "shared"), 0777), 0); /* others may rename what is in it */
@@ -183,7 +179,7 @@ static void without_a_safe_place_it_says_what_to_do(void **state)
     dp_runtime_directory_remove(&d);
 }
 
-static void only_sockets_of_dpdk_are_removed(void **state)
+TEST(only_sockets_of_dpdk_are_removed, make_places, temporary_directory_teardown)
 {
     static const char *const kept[] = {"own/dpdk/" NAME "/config", "own/dpdk/" NAME "/dpdk_telemetry.v3"};
     struct dp_runtime_directory d;
@@ -198,7 +194,7 @@ static void only_sockets_of_dpdk_are_removed(void **state)
     assert_false(is_there(state, "own/dpdk/" NAME "/dpdk_telemetry.v2:1"));
 }
 
-static void a_socket_of_another_process_stays(void **state)
+TEST(a_socket_of_another_process_stays, make_places, temporary_directory_teardown)
 {
     struct dp_runtime_directory d;
     assert_true(open_directory(state, &d, "own"));
@@ -219,20 +215,4 @@ static void a_socket_of_another_process_stays(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     close(ready[0]);
     close(ready[1]);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_places, temporary_directory_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_private_base_is_kept),
-        TEST(a_link_is_not_followed),
-        TEST(what_others_can_write_to_is_not_used),
-        TEST(what_others_own_is_not_used),
-        TEST(a_taken_name_gives_way_to_a_random_one),
-        TEST(without_a_safe_place_it_says_what_to_do),
-        TEST(only_sockets_of_dpdk_are_removed),
-        TEST(a_socket_of_another_process_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* A kernel made here, with and without counters, allowed and denied. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/loop/cpu_counters.h"
+#include "tests/test.h"
 
 #define FIRST_FD 1000
 
@@ -93,7 +89,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void every_event_has_its_counter(void **state)
+TEST(every_event_has_its_counter, setup, teardown)
 {
     dp_cpu_open(&cpu, &fake, gettid(), true);
     assert_int_equal(kernel.opened, DP_CPU_EVENTS);
@@ -123,7 +119,7 @@ static void allow_reading(void)
     }
 }
 
-static void the_thread_reads_what_its_operations_do(void **state)
+TEST(the_thread_reads_what_its_operations_do, setup, teardown)
 {
     struct dp_op_events e;
     assert_false(dp_cpu_read_op_events(&cpu, &e)); /* not open yet */
@@ -137,7 +133,7 @@ static void the_thread_reads_what_its_operations_do(void **state)
     assert_false(dp_cpu_read_op_events(&cpu, &e));
 }
 
-static void without_pages_the_thread_reads_nothing(void **state)
+TEST(without_pages_the_thread_reads_nothing, setup, teardown)
 {
     struct dp_op_events e;
     kernel.maps_nothing = true;
@@ -146,7 +142,7 @@ static void without_pages_the_thread_reads_nothing(void **state)
     assert_false(dp_cpu_read_op_events(&cpu, &e));
 }
 
-static void missing_events_are_marked(void **state)
+TEST(missing_events_are_marked, setup, teardown)
 {
     kernel.has_no_caches = true;
     dp_cpu_open(&cpu, &fake, gettid(), true);
@@ -157,7 +153,7 @@ static void missing_events_are_marked(void **state)
     assert_int_equal(cpu.counters.stalls_backend, 400);
 }
 
-static void user_space_is_counted_where_the_kernel_may_not_be(void **state)
+TEST(user_space_is_counted_where_the_kernel_may_not_be, setup, teardown)
 {
     kernel.error = EACCES;
     dp_cpu_open(&cpu, &fake, gettid(), true);
@@ -168,7 +164,7 @@ static void user_space_is_counted_where_the_kernel_may_not_be(void **state)
     assert_non_null(strstr(why, "CAP_PERFMON"));
 }
 
-static void what_is_denied_is_said_with_the_mend(void **state)
+TEST(what_is_denied_is_said_with_the_mend, setup, teardown)
 {
     kernel.error = kernel.user_error = EACCES;
     dp_cpu_open(&cpu, &fake, gettid(), true);
@@ -180,7 +176,7 @@ static void what_is_denied_is_said_with_the_mend(void **state)
     assert_null(strchr(why, '\n'));
 }
 
-static void a_machine_without_counters_has_those_of_the_kernel(void **state)
+TEST(a_machine_without_counters_has_those_of_the_kernel, setup, teardown)
 {
     kernel.error = kernel.user_error = ENOENT;
     dp_cpu_open(&cpu, &fake, gettid(), true);
@@ -192,7 +188,7 @@ static void a_machine_without_counters_has_those_of_the_kernel(void **state)
     assert_true(cpu.counters.faults_minor > 0);
 }
 
-static void other_failures_name_the_error(void **state)
+TEST(other_failures_name_the_error, setup, teardown)
 {
     kernel.error = EMFILE;
     dp_cpu_open(&cpu, &fake, gettid(), true);
@@ -201,7 +197,7 @@ static void other_failures_name_the_error(void **state)
     assert_non_null(strstr(why, strerror(EMFILE)));
 }
 
-static void switched_off_nothing_is_opened_nor_said(void **state)
+TEST(switched_off_nothing_is_opened_nor_said, setup, teardown)
 {
     dp_cpu_open(&cpu, &fake, gettid(), false);
     dp_cpu_refresh(&cpu);
@@ -211,7 +207,7 @@ static void switched_off_nothing_is_opened_nor_said(void **state)
     assert_false(dp_cpu_explain(&cpu, 2, why, sizeof(why)));
 }
 
-static void a_thread_that_ended_keeps_its_counts(void **state)
+TEST(a_thread_that_ended_keeps_its_counts, setup, teardown)
 {
     dp_cpu_open(&cpu, &fake, gettid(), false);
     dp_cpu_refresh(&cpu);
@@ -220,21 +216,4 @@ static void a_thread_that_ended_keeps_its_counts(void **state)
     dp_cpu_refresh(&cpu);
     assert_int_equal(cpu.counters.faults_minor, faults);
     assert_true(faults > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_event_has_its_counter, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_thread_reads_what_its_operations_do, setup, teardown),
-        cmocka_unit_test_setup_teardown(without_pages_the_thread_reads_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(missing_events_are_marked, setup, teardown),
-        cmocka_unit_test_setup_teardown(user_space_is_counted_where_the_kernel_may_not_be, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_denied_is_said_with_the_mend, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_machine_without_counters_has_those_of_the_kernel, setup, teardown),
-        cmocka_unit_test_setup_teardown(other_failures_name_the_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(switched_off_nothing_is_opened_nor_said, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_thread_that_ended_keeps_its_counts, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

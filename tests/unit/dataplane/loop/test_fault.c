@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/loop/fault.h"
 #include "dataplane/net/checksum.h"
+#include "tests/test.h"
 
 enum { PACKETS = 200000, FRAME = 200, SPARE = 42 };
 
@@ -17,7 +13,7 @@ static const struct dp_fault_rates rates = {.loss_ppm = 10000,
                                             .reorder_packets = 3,
                                             .delay_us = 500};
 
-static void every_fault_comes_at_its_rate(void **state)
+TEST(every_fault_comes_at_its_rate)
 {
     static const double expected[] = {0.90, 0.01, 0.02, 0.03, 0.04};
     uint32_t counted[5] = {0}, corrupt = 0;
@@ -36,7 +32,7 @@ static void every_fault_comes_at_its_rate(void **state)
     assert_true(corrupt > PACKETS * 0.045 && corrupt < PACKETS * 0.055);
 }
 
-static void rates_of_nothing_and_of_all_are_exact(void **state)
+TEST(rates_of_nothing_and_of_all_are_exact)
 {
     struct dp_fault_rates none = {0}, all = {.loss_ppm = DP_FAULT_PPM};
     struct dp_fault quiet, deaf;
@@ -50,7 +46,7 @@ static void rates_of_nothing_and_of_all_are_exact(void **state)
     }
 }
 
-static void a_seed_decides_the_same_again_and_another_differently(void **state)
+TEST(a_seed_decides_the_same_again_and_another_differently)
 {
     struct dp_fault first, again, other;
     uint32_t differences = 0;
@@ -65,7 +61,7 @@ static void a_seed_decides_the_same_again_and_another_differently(void **state)
     assert_true(differences > 0);
 }
 
-static void a_reordered_packet_lets_its_number_pass(void **state)
+TEST(a_reordered_packet_lets_its_number_pass)
 {
     struct dp_fault fault;
     int packet;
@@ -79,7 +75,7 @@ static void a_reordered_packet_lets_its_number_pass(void **state)
     assert_null(dp_fault_release(&fault, UINT64_MAX));
 }
 
-static void a_reordered_packet_with_none_behind_it_goes_on_in_the_end(void **state)
+TEST(a_reordered_packet_with_none_behind_it_goes_on_in_the_end)
 {
     struct dp_fault fault;
     int packet;
@@ -89,7 +85,7 @@ static void a_reordered_packet_with_none_behind_it_goes_on_in_the_end(void **sta
     assert_ptr_equal(dp_fault_release(&fault, 100 + DP_FAULT_REORDER_WAIT_US), &packet);
 }
 
-static void a_late_packet_waits_for_its_time_however_many_pass(void **state)
+TEST(a_late_packet_waits_for_its_time_however_many_pass)
 {
     struct dp_fault fault;
     int late, second;
@@ -105,7 +101,7 @@ static void a_late_packet_waits_for_its_time_however_many_pass(void **state)
     assert_int_equal(fault.held_count, 0);
 }
 
-static void no_more_are_held_than_there_is_room_for(void **state)
+TEST(no_more_are_held_than_there_is_room_for)
 {
     struct dp_fault fault;
     int packet;
@@ -118,7 +114,7 @@ static void no_more_are_held_than_there_is_room_for(void **state)
     assert_null(dp_fault_release(&fault, UINT64_MAX));
 }
 
-static void damage_spares_the_headers_and_fools_the_checksum_half_the_time(void **state)
+TEST(damage_spares_the_headers_and_fools_the_checksum_half_the_time)
 {
     uint8_t before[FRAME], frame[FRAME];
     uint32_t unseen = 0, rounds = 1000;
@@ -140,7 +136,7 @@ static void damage_spares_the_headers_and_fools_the_checksum_half_the_time(void 
     assert_memory_equal(frame, before, FRAME);
 }
 
-static void damage_finds_bits_to_flip_where_all_words_are_equal(void **state)
+TEST(damage_finds_bits_to_flip_where_all_words_are_equal)
 {
     static const uint8_t zero[FRAME];
     struct dp_fault fault;
@@ -152,20 +148,4 @@ static void damage_finds_bits_to_flip_where_all_words_are_equal(void **state)
         changed += memcmp(frame, zero, FRAME) != 0;
     }
     assert_true(changed > 95); /* one bit may be flipped twice */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fault_comes_at_its_rate),
-        cmocka_unit_test(rates_of_nothing_and_of_all_are_exact),
-        cmocka_unit_test(a_seed_decides_the_same_again_and_another_differently),
-        cmocka_unit_test(a_reordered_packet_lets_its_number_pass),
-        cmocka_unit_test(a_reordered_packet_with_none_behind_it_goes_on_in_the_end),
-        cmocka_unit_test(a_late_packet_waits_for_its_time_however_many_pass),
-        cmocka_unit_test(no_more_are_held_than_there_is_room_for),
-        cmocka_unit_test(damage_spares_the_headers_and_fools_the_checksum_half_the_time),
-        cmocka_unit_test(damage_finds_bits_to_flip_where_all_words_are_equal),
-    };
-    return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 /* Against a kernel made here, whose processor has what each test says; and against the real one, whose
  * software events need no processor. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <string.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "dataplane/loop/perf_group.h"
+#include "tests/test.h"
 
 #define FIRST_FD 1000
 #define FDS_MAX  8
@@ -87,7 +83,7 @@ static void assert_sums(uint64_t a, uint64_t b, uint64_t c)
     assert_int_equal(sums[2], c);
 }
 
-static void the_first_event_leads_the_others(void **state)
+TEST(the_first_event_leads_the_others, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 77, three, 3, false), 0);
     assert_int_equal(group.count, 3);
@@ -107,13 +103,13 @@ static void the_first_event_leads_the_others(void **state)
     assert_int_equal(kernel.closed, 3);
 }
 
-static void the_kernels_part_is_left_out_where_asked(void **state)
+TEST(the_kernels_part_is_left_out_where_asked, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 77, three, 3, true), 0);
     assert_true(kernel.attributes[0].exclude_kernel && kernel.attributes[2].exclude_kernel);
 }
 
-static void counts_are_taken_since_the_last_read(void **state)
+TEST(counts_are_taken_since_the_last_read, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
     answer(3, 1000, 1000, 10, 20, 30);
@@ -124,7 +120,7 @@ static void counts_are_taken_since_the_last_read(void **state)
     assert_sums(15, 20, 90);
 }
 
-static void what_took_turns_is_scaled(void **state)
+TEST(what_took_turns_is_scaled, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
     answer(3, 1000, 1000, 100, 200, 0);
@@ -143,7 +139,7 @@ static void what_took_turns_is_scaled(void **state)
     assert_true(sums[0] > (UINT64_C(1) << 51) - 100000 && sums[0] < (UINT64_C(1) << 51) + 100000);
 }
 
-static void unknown_events_are_left_out(void **state)
+TEST(unknown_events_are_left_out, setup)
 {
     kernel.missing = 1 << 1; /* the one that would lead */
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
@@ -154,7 +150,7 @@ static void unknown_events_are_left_out(void **state)
     assert_sums(0, 5, 6);
 }
 
-static void without_events_it_says_why(void **state)
+TEST(without_events_it_says_why, setup)
 {
     kernel.missing = UINT64_MAX;
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), ENOENT);
@@ -165,7 +161,7 @@ static void without_events_it_says_why(void **state)
     assert_sums(0, 0, 0);
 }
 
-static void what_cannot_be_enabled_is_closed(void **state)
+TEST(what_cannot_be_enabled_is_closed, setup)
 {
     kernel.enable_error = EINVAL;
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), EINVAL);
@@ -173,7 +169,7 @@ static void what_cannot_be_enabled_is_closed(void **state)
     assert_int_equal(group.count, 0);
 }
 
-static void a_short_answer_is_not_believed(void **state)
+TEST(a_short_answer_is_not_believed, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
     answer(3, 1000, 1000, 10, 20, 30);
@@ -188,7 +184,7 @@ static void a_short_answer_is_not_believed(void **state)
 }
 
 /* The kernel itself, with events that need no processor. */
-static void the_real_kernel_counts(void **state)
+TEST(the_real_kernel_counts, setup)
 {
     enum { PAGES = 100 };
     const struct dp_perf_event software[] = {{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK},
@@ -211,20 +207,4 @@ static void the_real_kernel_counts(void **state)
     assert_true(sums[1] >= before + PAGES);
     (void)munmap(pages, (size_t)(PAGES * page_bytes));
     dp_perf_group_close(&group, &dp_perf_kernel);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_first_event_leads_the_others, setup),
-        cmocka_unit_test_setup(the_kernels_part_is_left_out_where_asked, setup),
-        cmocka_unit_test_setup(counts_are_taken_since_the_last_read, setup),
-        cmocka_unit_test_setup(what_took_turns_is_scaled, setup),
-        cmocka_unit_test_setup(unknown_events_are_left_out, setup),
-        cmocka_unit_test_setup(without_events_it_says_why, setup),
-        cmocka_unit_test_setup(what_cannot_be_enabled_is_closed, setup),
-        cmocka_unit_test_setup(a_short_answer_is_not_believed, setup),
-        cmocka_unit_test_setup(the_real_kernel_counts, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

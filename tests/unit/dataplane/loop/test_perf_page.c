@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/loop/perf_group.h"
 #include "dataplane/loop/perf_page.h"
+#include "tests/test.h"
 
 static struct perf_event_mmap_page page;
 static uint64_t counters[4];
@@ -33,7 +29,7 @@ static int setup(void **state)
     return 0;
 }
 
-static void a_count_is_the_kernels_and_the_processors(void **state)
+TEST(a_count_is_the_kernels_and_the_processors, setup)
 {
     uint64_t value;
     page.offset = 5000;
@@ -49,7 +45,7 @@ static void a_count_is_the_kernels_and_the_processors(void **state)
     assert_int_equal(value, 4999);
 }
 
-static void what_moves_meanwhile_is_read_again(void **state)
+TEST(what_moves_meanwhile_is_read_again, setup)
 {
     uint64_t value;
     page.offset = 5000;
@@ -60,7 +56,7 @@ static void what_moves_meanwhile_is_read_again(void **state)
     assert_int_equal(moves, 0);
 }
 
-static void it_says_when_there_is_nothing_to_read(void **state)
+TEST(it_says_when_there_is_nothing_to_read, setup)
 {
     uint64_t value;
     assert_false(dp_perf_page_read(NULL, read_fake, &value));
@@ -73,7 +69,7 @@ static void it_says_when_there_is_nothing_to_read(void **state)
 }
 
 /* Software events have a page, and no counter of the processor. */
-static void the_real_kernel_gives_a_page(void **state)
+TEST(the_real_kernel_gives_a_page, setup)
 {
     const struct dp_perf_event clock = {PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK};
     struct dp_perf_group group;
@@ -87,15 +83,4 @@ static void the_real_kernel_gives_a_page(void **state)
     dp_perf_group_close(&group, &dp_perf_kernel);
     assert_null(dp_perf_page_map(-1));
     dp_perf_page_unmap(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_count_is_the_kernels_and_the_processors, setup),
-        cmocka_unit_test_setup(what_moves_meanwhile_is_read_again, setup),
-        cmocka_unit_test_setup(it_says_when_there_is_nothing_to_read, setup),
-        cmocka_unit_test_setup(the_real_kernel_gives_a_page, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

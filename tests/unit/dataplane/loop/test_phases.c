@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/loop/phases.h"
 #include "dataplane/wire/format/op.h"
+#include "tests/test.h"
 
 enum { HZ = 10000 }; /* windows of 1000 cycles */
 
@@ -77,7 +73,7 @@ static void idle_turn(void)
     dp_turn_end(&p, false);
 }
 
-static void phases_add_up_to_the_time_that_passed(void **state)
+TEST(phases_add_up_to_the_time_that_passed)
 {
     start(1);
     for (uint32_t i = 0; i < 50; i++)
@@ -109,7 +105,7 @@ static bool read_events(void *arg, struct dp_op_events *out)
     return ++*reads != 2 && *reads != 5;
 }
 
-static void operations_are_measured_in_events_where_there_are_any(void **state)
+TEST(operations_are_measured_in_events_where_there_are_any)
 {
     uint32_t reads = 0;
     start(1);
@@ -130,7 +126,7 @@ static void operations_are_measured_in_events_where_there_are_any(void **state)
 }
 
 /* One turn in 16 on average: the sum is exact all the same, and the shares are nearly those of all turns. */
-static void few_turns_stand_for_all(void **state)
+TEST(few_turns_stand_for_all)
 {
     enum { TURNS = 2000000 };
     start(16);
@@ -153,7 +149,7 @@ static void few_turns_stand_for_all(void **state)
     assert_true(looks < TURNS); /* of about 6 edges in each turn */
 }
 
-static void rounding_loses_nothing(void **state)
+TEST(rounding_loses_nothing)
 {
     start(1);
     for (uint32_t i = 0; i < 1000; i++) {
@@ -168,7 +164,7 @@ static void rounding_loses_nothing(void **state)
     assert_int_equal(sum(), p.window_since - 1000000);
 }
 
-static void sleeps_are_measured_in_every_turn(void **state)
+TEST(sleeps_are_measured_in_every_turn)
 {
     start(1000);
     for (uint32_t i = 0; i < 5000; i++) {
@@ -189,7 +185,7 @@ static void sleeps_are_measured_in_every_turn(void **state)
     assert_int_equal(p.counters.idle + p.counters.sleep, accounted);
 }
 
-static void nothing_is_measured_when_off(void **state)
+TEST(nothing_is_measured_when_off)
 {
     start(0);
     for (uint32_t i = 0; i < 10000; i++)
@@ -205,13 +201,13 @@ static void nothing_is_measured_when_off(void **state)
     assert_int_equal(p.counters.turns_measured, 0);
 }
 
-static void without_phases_nothing_is_entered(void **state)
+TEST(without_phases_nothing_is_entered)
 {
     dp_phase_leave(NULL, dp_phase_enter(NULL, DP_PHASE_gather));
     dp_op_leave(NULL, MR_OP_LOOKUP, dp_op_enter(NULL));
 }
 
-static void operations_have_a_class(void **state)
+TEST(operations_have_a_class)
 {
     assert_int_equal(dp_op_class(MR_OP_LOOKUP_BATCH), DP_OP_CLASS_lookup);
     assert_int_equal(dp_op_class(MR_OP_PUSH_GRAD), DP_OP_CLASS_push);
@@ -224,19 +220,4 @@ static void operations_have_a_class(void **state)
     assert_int_equal(dp_op_class(MR_OP_COUNT), DP_OP_CLASS_other);
     assert_string_equal(dp_phase_counter_set.counters[DP_PHASE_gather].name, "gather");
     assert_string_equal(dp_op_calls_counter_set.counters[DP_OP_CLASS_other].name, "other");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phases_add_up_to_the_time_that_passed),
-        cmocka_unit_test(operations_are_measured_in_events_where_there_are_any),
-        cmocka_unit_test(few_turns_stand_for_all),
-        cmocka_unit_test(rounding_loses_nothing),
-        cmocka_unit_test(sleeps_are_measured_in_every_turn),
-        cmocka_unit_test(nothing_is_measured_when_off),
-        cmocka_unit_test(without_phases_nothing_is_entered),
-        cmocka_unit_test(operations_have_a_class),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

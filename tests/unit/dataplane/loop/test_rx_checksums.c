@@ -1,12 +1,8 @@
 /* A frame with the flags that ports give it, and what is believed of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/loop/rx_checksums.h"
 #include "dataplane/net/checksum.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 enum { PAYLOAD_BYTES = 24 };
@@ -21,7 +17,7 @@ static const bool vouched[] = {false, false, true, true};
 /* Flags of other things stand beside them. */
 static const uint64_t others = RTE_MBUF_F_RX_RSS_HASH | RTE_MBUF_F_RX_VLAN;
 
-static void good_and_none_are_believed_unknown_and_bad_are_not(void **state)
+TEST(good_and_none_are_believed_unknown_and_bad_are_not)
 {
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 4; j++) {
@@ -55,7 +51,7 @@ static enum dp_verdict verdict_with(const struct dp_net *server, const uint8_t *
     return dp_frame_parse(server, frame, bytes, dp_rx_checked(packet->ol_flags), &out);
 }
 
-static void what_virtio_vouches_for_arrives_also_at_the_second_core_unless_it_is_damaged(void **state)
+TEST(what_virtio_vouches_for_arrives_also_at_the_second_core_unless_it_is_damaged)
 {
     const struct dp_net server = server_make();
     static const enum dp_local locals[] = {DP_LOCAL_IPV4, DP_LOCAL_IPV6, DP_LOCAL_LINK};
@@ -74,7 +70,7 @@ static void what_virtio_vouches_for_arrives_also_at_the_second_core_unless_it_is
 }
 
 /* The flags are numbers of two bits: what was there before must not show through. */
-static void whatever_the_port_said_what_a_core_says_replaces_it(void **state)
+TEST(whatever_the_port_said_what_a_core_says_replaces_it)
 {
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 4; j++) {
@@ -86,14 +82,4 @@ static void whatever_the_port_said_what_a_core_says_replaces_it(void **state)
             dp_rx_set_unchecked(&packet);
             assert_true(packet.ol_flags == others);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_and_none_are_believed_unknown_and_bad_are_not),
-        cmocka_unit_test(what_virtio_vouches_for_arrives_also_at_the_second_core_unless_it_is_damaged),
-        cmocka_unit_test(whatever_the_port_said_what_a_core_says_replaces_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* A core's socket on loopback: short datagrams go before segments of long messages, which wait for a run. */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <cmocka.h>
 #include "dataplane/loop/socket_port.h"
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_socket.h"
 #include "dataplane/wire/endpoint.h"
+#include "tests/test.h"
 
 #define SEGMENT_BYTES  1408u
 #define DATAGRAM_BYTES (MR_HEADER_BYTES + SEGMENT_BYTES)
@@ -112,7 +109,7 @@ static void expect_datagram(struct fixture *f, uint32_t bytes)
 }
 
 /* Loopback keeps the order: what went out with the first flush arrives before what went with the second. */
-static void short_ones_go_first_while_segments_wait_for_a_run(void **state)
+TEST(short_ones_go_first_while_segments_wait_for_a_run, set_up, tear_down)
 {
     struct fixture *f = *state;
     write_segment(f, 0);
@@ -129,7 +126,7 @@ static void short_ones_go_first_while_segments_wait_for_a_run(void **state)
     assert_false(dp_socket_port_is_full(f->port));
 }
 
-static void the_end_of_a_message_does_not_wait_and_stays_last(void **state)
+TEST(the_end_of_a_message_does_not_wait_and_stays_last, set_up, tear_down)
 {
     struct fixture *f = *state;
     write_segment(f, 98);
@@ -148,7 +145,7 @@ static void the_end_of_a_message_does_not_wait_and_stays_last(void **state)
 }
 
 /* The transport asks for a segment's room before it knows how many messages a bundle will have. */
-static void bundles_go_first_too(void **state)
+TEST(bundles_go_first_too, set_up, tear_down)
 {
     struct fixture *f = *state;
     write_segment(f, 0);
@@ -163,7 +160,7 @@ static void bundles_go_first_too(void **state)
 
 /* ---- whom they reach ---- */
 
-static void sockets_of_one_family_reach_no_other(void **state)
+TEST(sockets_of_one_family_reach_no_other)
 {
     const struct dp_net net = {.has_ipv4 = true, .ipv4 = {127, 0, 0, 1}};
     struct mr_address here, other = {.ip = {[15] = 1}, .port = 7700};
@@ -177,7 +174,7 @@ static void sockets_of_one_family_reach_no_other(void **state)
     assert_non_null(strstr(why, "no IPv6 address: set port.ipv6"));
 }
 
-static void sockets_on_all_addresses_have_each_of_them(void **state)
+TEST(sockets_on_all_addresses_have_each_of_them)
 {
     static const struct dp_net net;
     struct mr_address here, elsewhere;
@@ -233,7 +230,7 @@ static void receive_one(struct fixture *f)
     mr_endpoint_destroy(endpoint);
 }
 
-static void datagrams_of_both_ways_are_captured(void **state)
+TEST(datagrams_of_both_ways_are_captured, set_up, tear_down)
 {
     struct fixture *f = *state;
     const struct dp_capture_config config = {.snap_bytes = 128, .ring_bytes = 4096};
@@ -252,17 +249,4 @@ static void datagrams_of_both_ways_are_captured(void **state)
     expect_record(capture, f, false, 5);
     assert_int_equal(dp_capture_unread(capture), 0);
     dp_capture_destroy(capture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(short_ones_go_first_while_segments_wait_for_a_run, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_end_of_a_message_does_not_wait_and_stays_last, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bundles_go_first_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(datagrams_of_both_ways_are_captured, set_up, tear_down),
-        cmocka_unit_test(sockets_of_one_family_reach_no_other),
-        cmocka_unit_test(sockets_on_all_addresses_have_each_of_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

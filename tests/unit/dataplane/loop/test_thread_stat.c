@@ -1,9 +1,4 @@
 /* Files as a kernel writes them, and those of this machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dataplane/loop/thread_stat.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static char *root;
@@ -41,7 +37,7 @@ static int teardown(void **state)
     return temporary_directory_remove(root);
 }
 
-static void a_thread_is_read(void **state)
+TEST(a_thread_is_read, setup, teardown)
 {
     struct dp_thread_stat t;
     write_file("self/task/42/stat",
@@ -61,7 +57,7 @@ static void a_thread_is_read(void **state)
     assert_false(dp_thread_stat_read(root, 43, &t));
 }
 
-static void a_kernel_without_all_files_tells_what_it_has(void **state)
+TEST(a_kernel_without_all_files_tells_what_it_has, setup, teardown)
 {
     struct dp_thread_stat t;
     write_file("self/task/7/stat", "7 (x) S 1 1 1 0 -1 4194304 12 99 3");
@@ -72,7 +68,7 @@ static void a_kernel_without_all_files_tells_what_it_has(void **state)
     assert_false(dp_thread_stat_read(root, 8, &t));
 }
 
-static void a_cpu_is_read(void **state)
+TEST(a_cpu_is_read, setup, teardown)
 {
     struct dp_cpu_stat c;
     const uint64_t us = 1000000u / (uint64_t)sysconf(_SC_CLK_TCK);
@@ -89,7 +85,7 @@ static void a_cpu_is_read(void **state)
     assert_int_equal(c.steal_us, 0);
 }
 
-static void a_node_is_found(void **state)
+TEST(a_node_is_found, setup, teardown)
 {
     write_file("devices/system/cpu/cpu3/node2/x", "");
     write_file("devices/system/cpu/cpu4/cache/x", "");
@@ -98,7 +94,7 @@ static void a_node_is_found(void **state)
     assert_int_equal(dp_cpu_numa_node(root, 5), 0);
 }
 
-static void this_machine_tells_the_same(void **state)
+TEST(this_machine_tells_the_same)
 {
     struct dp_thread_stat before, after;
     struct dp_cpu_stat c;
@@ -113,16 +109,4 @@ static void this_machine_tells_the_same(void **state)
     assert_true(after.run_ns >= before.run_ns);
     assert_true(after.faults_minor > before.faults_minor);
     assert_true(dp_cpu_stat_read("/proc", after.cpu, &c));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_thread_is_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_kernel_without_all_files_tells_what_it_has, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cpu_is_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_node_is_found, setup, teardown),
-        cmocka_unit_test(this_machine_tells_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
 #include "dataplane/loop/waiter.h"
+#include "tests/test.h"
 
 #define HANDOVERS 20000u
 
@@ -32,7 +28,7 @@ static void *post_one_by_one(void *arg)
 /* The sleeper never blocks with an item before it: it looks after its announcement, and whoever posts after
  * that look rings. Naps are bounded, so a lost ring would only be slow; that each item is seen, once and in
  * order, is what counts. */
-static void every_item_is_seen_and_none_twice(void **state)
+TEST(every_item_is_seen_and_none_twice)
 {
     struct pair pair = {.posted = 0};
     pthread_t thread;
@@ -110,7 +106,7 @@ static void *post_at_each_meeting(void *arg)
 /* Who announces itself and finds nothing is rung, whatever the order in which the two came: without the fence
  * between post and look each may miss the other, and the core sleeps its nap out. Naps are bounded, so that
  * nothing else would tell. */
-static void nobody_sleeps_with_an_item_before_it(void **state)
+TEST(nobody_sleeps_with_an_item_before_it)
 {
     struct meeting m = {.posted = 0};
     pthread_t thread;
@@ -138,7 +134,7 @@ static void nobody_sleeps_with_an_item_before_it(void **state)
 
 /* Of many naps that a ring precedes at least one is shorter than the bound: on a machine however busy, all
  * would be as long as it only if none ended by the bell. */
-static void a_bell_that_was_rung_ends_the_nap(void **state)
+TEST(a_bell_that_was_rung_ends_the_nap)
 {
     struct dp_waiter waiter;
     uint64_t shortest_us = UINT64_MAX;
@@ -155,7 +151,7 @@ static void a_bell_that_was_rung_ends_the_nap(void **state)
     dp_waiter_destroy(&waiter);
 }
 
-static void only_a_sleeper_is_rung(void **state)
+TEST(only_a_sleeper_is_rung)
 {
     struct dp_waiter waiter;
     uint64_t rung;
@@ -170,7 +166,7 @@ static void only_a_sleeper_is_rung(void **state)
     dp_waiter_destroy(&waiter);
 }
 
-static void a_queue_without_a_sign_makes_the_naps_short(void **state)
+TEST(a_queue_without_a_sign_makes_the_naps_short)
 {
     struct dp_waiter waiter;
     assert_true(dp_waiter_init(&waiter));
@@ -188,7 +184,7 @@ static void a_queue_without_a_sign_makes_the_naps_short(void **state)
     dp_waiter_destroy(&waiter);
 }
 
-static void a_readable_socket_ends_the_nap(void **state)
+TEST(a_readable_socket_ends_the_nap)
 {
     struct dp_waiter waiter;
     int ends[2];
@@ -202,17 +198,4 @@ static void a_readable_socket_ends_the_nap(void **state)
     dp_waiter_destroy(&waiter);
     close(ends[0]);
     close(ends[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_seen_and_none_twice),
-        cmocka_unit_test(nobody_sleeps_with_an_item_before_it),
-        cmocka_unit_test(a_bell_that_was_rung_ends_the_nap),
-        cmocka_unit_test(only_a_sleeper_is_rung),
-        cmocka_unit_test(a_queue_without_a_sign_makes_the_naps_short),
-        cmocka_unit_test(a_readable_socket_ends_the_nap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Which form a request gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "dataplane/metrics/metrics_accept.h"
+#include "tests/test.h"
 
-static void the_form_is_what_the_header_prefers(void **state)
+TEST(the_form_is_what_the_header_prefers)
 {
     static const struct {
         const char *accept;
@@ -28,14 +24,7 @@ static void the_form_is_what_the_header_prefers(void **state)
         {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", false},
         {",,;;,=", false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         if (mr_metrics_wants_open(cases[i].accept) != cases[i].open)
             fail_msg("\"%s\"", cases[i].accept);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_form_is_what_the_header_prefers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 /* A text in a file: whole, and nothing beside it. */
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/metrics/metrics_file.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static const char *directory;
@@ -26,11 +22,10 @@ static uint32_t files(void)
     return count;
 }
 
-static void a_file_is_replaced_at_once(void **state)
+TEST(a_file_is_replaced_at_once)
 {
     char path[256], got[64];
     struct stat info;
-    (void)state;
     snprintf(path, sizeof(path), "%s/a.prom", directory);
     for (uint32_t i = 0; i < 2; i++) {
         struct mr_metrics_text text = {.data = i == 0 ? "the first, longer text\n" : "second\n"};
@@ -47,12 +42,11 @@ static void a_file_is_replaced_at_once(void **state)
     assert_int_equal(info.st_mode & 0777, 0644); /* the collector is another user */
 }
 
-static void what_fails_leaves_nothing(void **state)
+TEST(what_fails_leaves_nothing)
 {
     char path[5000];
     const struct mr_metrics_text text = {.data = "x\n", .bytes = 2};
     const uint32_t before = files();
-    (void)state;
     snprintf(path, sizeof(path), "%s/nowhere/a.prom", directory);
     assert_false(mr_metrics_write_file(&text, path));
     assert_int_equal(errno, ENOENT);
@@ -77,7 +71,5 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_replaced_at_once),
-                                       cmocka_unit_test(what_fails_leaves_nothing)};
-    return cmocka_run_group_tests(tests, set_up, temporary_directory_teardown);
+    return tests_run(set_up, temporary_directory_teardown);
 }

@@ -2,16 +2,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/metrics/metrics_server.h"
+#include "tests/test.h"
 
 #define CONNECTIONS_MAX 8u    /* of one address */
 #define NEVER_S         3600u /* no connection ends by its silence while a test runs */
@@ -98,10 +94,9 @@ static void expect(const char *begins, const char *holds)
         fail_msg("expected %s ... %s, got:\n%s", begins, holds, answer);
 }
 
-static void metrics_come_in_both_forms(void **state)
+TEST(metrics_come_in_both_forms)
 {
     struct mr_metrics_server *server = server_start();
-    (void)state;
     calls = 7;
     ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 200", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n");
@@ -113,10 +108,9 @@ static void metrics_come_in_both_forms(void **state)
     mr_metrics_server_stop(server);
 }
 
-static void health_says_what_is_wrong(void **state)
+TEST(health_says_what_is_wrong)
 {
     struct mr_metrics_server *server = server_start();
-    (void)state;
     calls = 7;
     ailment = "restoring";
     ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -127,10 +121,9 @@ static void health_says_what_is_wrong(void **state)
     mr_metrics_server_stop(server);
 }
 
-static void nothing_else_is_answered(void **state)
+TEST(nothing_else_is_answered)
 {
     struct mr_metrics_server *server = server_start();
-    (void)state;
     ask(server, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     expect("HTTP/1.1 405", "Allow: GET\r\n");
     ask(server, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -157,12 +150,11 @@ static void healthy(const struct mr_metrics_server *server)
     expect("HTTP/1.1 200", "ok");
 }
 
-static void a_silent_connection_ends(void **state)
+TEST(a_silent_connection_ends)
 {
     struct mr_metrics_server *server = server_start_with_silence(1);
     const int silent = connect_to(server);
     char byte;
-    (void)state;
     assert_int_equal(read(silent, &byte, 1), 0);
     close(silent);
     mr_metrics_server_stop(server);
@@ -170,12 +162,11 @@ static void a_silent_connection_ends(void **state)
 
 /* Who opens connections and never ends a request keeps only as many as one address may have, and nobody from
  * his own; the end does not wait for them. */
-static void connections_of_an_address_are_bounded(void **state)
+TEST(connections_of_an_address_are_bounded)
 {
     struct mr_metrics_server *server = server_start();
     int silent[CONNECTIONS_MAX];
     char byte;
-    (void)state;
     for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
         silent[i] = connect_to(server);
     healthy(server);
@@ -190,13 +181,12 @@ static void connections_of_an_address_are_bounded(void **state)
 }
 
 /* Of the address that has most. */
-static void slow_connections_shut_nobody_out(void **state)
+TEST(slow_connections_shut_nobody_out)
 {
     static const char begins[] = "GET /metrics HTTP/1.1\r\nX: ";
     struct mr_metrics_server *server = server_start();
     int slow[2 * CONNECTIONS_MAX];
     char byte;
-    (void)state;
     for (uint32_t i = 0; i < 2 * CONNECTIONS_MAX; i++) {
         slow[i] = connect_from(server, INADDR_LOOPBACK + 1 + (i >= CONNECTIONS_MAX - 1));
         assert_int_equal(write(slow[i], begins, strlen(begins)), strlen(begins));
@@ -220,7 +210,7 @@ static void slow_connections_shut_nobody_out(void **state)
         close(slow[i]);
 }
 
-static void what_cannot_be_listened_on_is_said(void **state)
+TEST(what_cannot_be_listened_on_is_said)
 {
     static const char *const cases[][2] = {
         {"127.0.0.1", "127.0.0.1: expected an address with its port"},
@@ -230,7 +220,6 @@ static void what_cannot_be_listened_on_is_said(void **state)
         {"192.0.2.1:7790", "192.0.2.1:7790: Cannot assign requested address"},
     };
     char error[256], taken[32];
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct mr_metrics_server_options options = {
             .listen = cases[i][0], .write = write_metrics, .ailment = ailment_of};
@@ -247,18 +236,4 @@ static void what_cannot_be_listened_on_is_said(void **state)
     assert_int_equal(mr_metrics_server_start(&options, &second, error, sizeof(error)), MR_IO_ERROR);
     assert_non_null(strstr(error, "Address already in use"));
     mr_metrics_server_stop(server);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_come_in_both_forms),
-        cmocka_unit_test(health_says_what_is_wrong),
-        cmocka_unit_test(nothing_else_is_answered),
-        cmocka_unit_test(a_silent_connection_ends),
-        cmocka_unit_test(connections_of_an_address_are_bounded),
-        cmocka_unit_test(slow_connections_shut_nobody_out),
-        cmocka_unit_test(what_cannot_be_listened_on_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* Families and samples as text: names, units, labels, and the two forms. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "dataplane/metrics/metrics_process.h"
 #include "dataplane/metrics/metrics_text.h"
+#include "tests/test.h"
 
 static const struct mr_counter counters[] = {
     {"rx_bytes", MR_COUNTER, MR_UNIT_BYTES, "bytes received"},
@@ -24,7 +20,7 @@ static const struct mr_counter counters[] = {
 };
 static const struct mr_counter_set set = {.name = "test", MR_COUNTERS(counters)};
 
-static void names_end_with_their_base_unit(void **state)
+TEST(names_end_with_their_base_unit)
 {
     static const char *const names[] = {
         "millrace_test_rx_bytes",
@@ -38,7 +34,6 @@ static void names_end_with_their_base_unit(void **state)
         "millrace_test_kilobytes_read",
     };
     char name[MR_METRIC_NAME_BYTES];
-    (void)state;
     for (uint32_t i = 0; i < set.count; i++) {
         mr_metric_name(&set, &counters[i], name);
         assert_string_equal(name, names[i]);
@@ -60,10 +55,9 @@ static void write_three(struct mr_metrics_text *text)
     assert_true(mr_metrics_end(text));
 }
 
-static void the_older_form_names_a_counter_with_its_total(void **state)
+TEST(the_older_form_names_a_counter_with_its_total)
 {
     struct mr_metrics_text text = {.open_metrics = false};
-    (void)state;
     write_three(&text);
     assert_string_equal(text.data, "# HELP millrace_test_rx_bytes_total bytes received\n"
                                    "# TYPE millrace_test_rx_bytes_total counter\n"
@@ -79,10 +73,9 @@ static void the_older_form_names_a_counter_with_its_total(void **state)
     free(text.data);
 }
 
-static void openmetrics_has_units_and_an_end(void **state)
+TEST(openmetrics_has_units_and_an_end)
 {
     struct mr_metrics_text text = {.open_metrics = true};
-    (void)state;
     write_three(&text);
     assert_string_equal(text.data, "# HELP millrace_test_rx_bytes bytes received\n"
                                    "# TYPE millrace_test_rx_bytes counter\n"
@@ -101,11 +94,10 @@ static void openmetrics_has_units_and_an_end(void **state)
     free(text.data);
 }
 
-static void a_long_text_grows(void **state)
+TEST(a_long_text_grows)
 {
     struct mr_metrics_text text = {.open_metrics = true};
     size_t lines = 0;
-    (void)state;
     mr_metrics_family(&text, &set, &counters[5]);
     for (uint32_t i = 0; i < 10000; i++) {
         struct mr_labels labels = {.bytes = 0};
@@ -122,11 +114,10 @@ static void a_long_text_grows(void **state)
 }
 
 /* A pair that has no room is left out whole, so that what is there can be read. */
-static void labels_without_room_are_left_out(void **state)
+TEST(labels_without_room_are_left_out)
 {
     struct mr_labels labels = {.bytes = 0};
     char quotes[MR_LABELS_BYTES];
-    (void)state;
     memset(quotes, '"', sizeof(quotes) - 1);
     quotes[sizeof(quotes) - 1] = '\0';
     mr_labels_add(&labels, "first", "1");
@@ -135,12 +126,11 @@ static void labels_without_room_are_left_out(void **state)
     assert_string_equal(labels.text, "first=\"1\",last=\"2\"");
 }
 
-static void histograms_have_cumulative_buckets(void **state)
+TEST(histograms_have_cumulative_buckets)
 {
     struct mr_metrics_text text = {.open_metrics = true};
     struct mr_labels labels = {.bytes = 0};
     static struct mr_histogram written, copy;
-    (void)state;
     mr_labels_add(&labels, "op", "lookup");
     mr_histogram_add(&written, 1023, 1);
     mr_histogram_add(&written, 1025, 2);
@@ -173,12 +163,11 @@ static double value_of(const char *text, const char *name)
     return strtod(at + strlen(name), NULL);
 }
 
-static void a_process_says_when_it_started_and_what_it_takes(void **state)
+TEST(a_process_says_when_it_started_and_what_it_takes)
 {
     struct mr_metrics_text text = {.open_metrics = false};
     struct mr_labels labels = {.bytes = 0};
     const time_t now = time(NULL);
-    (void)state;
     mr_labels_add(&labels, "job", "x");
     mr_metrics_process(&text, &labels);
     assert_true(mr_metrics_end(&text));
@@ -188,18 +177,4 @@ static void a_process_says_when_it_started_and_what_it_takes(void **state)
     assert_true(value_of(text.data, "\nprocess_resident_memory_bytes{job=\"x\"} ") > 65536);
     assert_true(value_of(text.data, "\nprocess_cpu_seconds_total{job=\"x\"} ") >= 0);
     free(text.data);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_end_with_their_base_unit),
-        cmocka_unit_test(the_older_form_names_a_counter_with_its_total),
-        cmocka_unit_test(openmetrics_has_units_and_an_end),
-        cmocka_unit_test(a_long_text_grows),
-        cmocka_unit_test(histograms_have_cumulative_buckets),
-        cmocka_unit_test(labels_without_room_are_left_out),
-        cmocka_unit_test(a_process_says_when_it_started_and_what_it_takes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

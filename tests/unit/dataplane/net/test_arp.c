@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/arp.h"
 #include "dataplane/net/bytes.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 /* "Who has `target`? Tell `sender`", from host 2. */
@@ -30,7 +26,7 @@ static uint32_t answer(const uint8_t *bytes, size_t n, uint8_t *out, enum dp_ver
     return dp_arp_answer(&server, &frame, out, why);
 }
 
-static void a_request_for_our_address_is_answered(void **state)
+TEST(a_request_for_our_address_is_answered)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
@@ -47,7 +43,7 @@ static void a_request_for_our_address_is_answered(void **state)
     assert_memory_equal(arp + 24, client.ipv4, 4);
 }
 
-static void a_probe_without_an_address_is_answered(void **state)
+TEST(a_probe_without_an_address_is_answered)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
@@ -56,7 +52,7 @@ static void a_probe_without_an_address_is_answered(void **state)
     assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
 }
 
-static void other_arp_is_not_answered(void **state)
+TEST(other_arp_is_not_answered)
 {
     struct dp_net server = server_make(), client = host_make(2, 0), other = host_make(9, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
@@ -73,7 +69,7 @@ static void other_arp_is_not_answered(void **state)
     assert_int_equal(why, DP_FRAME_OTHER);
 }
 
-static void a_wrong_kind_or_length_is_malformed(void **state)
+TEST(a_wrong_kind_or_length_is_malformed)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
@@ -91,7 +87,7 @@ static void a_wrong_kind_or_length_is_malformed(void **state)
     }
 }
 
-static void a_host_without_ipv4_has_no_arp(void **state)
+TEST(a_host_without_ipv4_has_no_arp)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
@@ -105,7 +101,7 @@ static void a_host_without_ipv4_has_no_arp(void **state)
 
 /* ---- asking ---- */
 
-static void a_question_is_one_that_the_other_answers(void **state)
+TEST(a_question_is_one_that_the_other_answers)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], reply[DP_ARP_ANSWER_BYTES_MAX], ip[4], mac[6];
@@ -122,7 +118,7 @@ static void a_question_is_one_that_the_other_answers(void **state)
     assert_memory_equal(mac, client.mac, 6);
 }
 
-static void a_reply_that_is_wrong_tells_nothing(void **state)
+TEST(a_reply_that_is_wrong_tells_nothing)
 {
     static const struct {
         size_t at;
@@ -147,18 +143,4 @@ static void a_reply_that_is_wrong_tells_nothing(void **state)
         assert_int_equal(parse(&server, reply, n - 1, &frame), DP_FRAME_ARP);
         assert_false(dp_arp_read_reply(&server, &frame, ip, mac));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_for_our_address_is_answered),
-        cmocka_unit_test(a_probe_without_an_address_is_answered),
-        cmocka_unit_test(other_arp_is_not_answered),
-        cmocka_unit_test(a_wrong_kind_or_length_is_malformed),
-        cmocka_unit_test(a_host_without_ipv4_has_no_arp),
-        cmocka_unit_test(a_question_is_one_that_the_other_answers),
-        cmocka_unit_test(a_reply_that_is_wrong_tells_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/checksum.h"
+#include "tests/test.h"
 
 /* RFC 1071, section 3: the sum of these bytes is 0xddf2. */
-static void sums_the_example_of_the_rfc(void **state)
+TEST(sums_the_example_of_the_rfc)
 {
     static const uint8_t data[] = {0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7};
     uint8_t field[2];
@@ -27,7 +23,7 @@ static uint16_t sum_by_the_definition(const uint8_t *data, size_t bytes)
     return (uint16_t)sum;
 }
 
-static void agrees_with_the_definition_at_every_length_and_alignment(void **state)
+TEST(agrees_with_the_definition_at_every_length_and_alignment)
 {
     uint8_t data[300];
     srand(1);
@@ -43,7 +39,7 @@ static void agrees_with_the_definition_at_every_length_and_alignment(void **stat
     }
 }
 
-static void pieces_add_up_to_the_whole(void **state)
+TEST(pieces_add_up_to_the_whole)
 {
     uint8_t data[64];
     for (size_t i = 0; i < sizeof(data); i++)
@@ -55,7 +51,7 @@ static void pieces_add_up_to_the_whole(void **state)
     }
 }
 
-static void a_largest_packet_does_not_overflow(void **state)
+TEST(a_largest_packet_does_not_overflow)
 {
     uint8_t *data = malloc(65536);
     assert_non_null(data);
@@ -64,23 +60,11 @@ static void a_largest_packet_does_not_overflow(void **state)
     free(data);
 }
 
-static void udp_writes_no_zero(void **state)
+TEST(udp_writes_no_zero)
 {
     uint8_t field[2];
     dp_checksum_store(field, 0xffff, 0);
     assert_int_equal(field[0] | field[1], 0);
     dp_checksum_store(field, 0xffff, 1);
     assert_int_equal(field[0] & field[1], 0xff);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_the_example_of_the_rfc),
-        cmocka_unit_test(agrees_with_the_definition_at_every_length_and_alignment),
-        cmocka_unit_test(pieces_add_up_to_the_whole),
-        cmocka_unit_test(a_largest_packet_does_not_overflow),
-        cmocka_unit_test(udp_writes_no_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

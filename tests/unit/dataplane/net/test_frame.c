@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/checksum.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 static const uint8_t text[] = "a datagram's payload";
@@ -13,7 +9,7 @@ static const uint8_t text[] = "a datagram's payload";
 
 static const enum dp_local locals[] = {DP_LOCAL_IPV4, DP_LOCAL_IPV6, DP_LOCAL_LINK};
 
-static void a_datagram_arrives_as_it_was_built(void **state)
+TEST(a_datagram_arrives_as_it_was_built)
 {
     static const uint16_t vlans[] = {0, 7};
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -33,7 +29,7 @@ static void a_datagram_arrives_as_it_was_built(void **state)
     }
 }
 
-static void the_sender_can_be_answered_without_a_gateway(void **state)
+TEST(the_sender_can_be_answered_without_a_gateway)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], answer[FRAME_BYTES_MAX];
@@ -55,7 +51,7 @@ static void the_sender_can_be_answered_without_a_gateway(void **state)
     }
 }
 
-static void an_ipv4_sender_is_written_as_mapped(void **state)
+TEST(an_ipv4_sender_is_written_as_mapped)
 {
     static const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2};
     struct dp_net server = server_make();
@@ -69,7 +65,7 @@ static void an_ipv4_sender_is_written_as_mapped(void **state)
     assert_int_equal(from.reserved, 0);
 }
 
-static void no_cut_frame_is_a_datagram(void **state)
+TEST(no_cut_frame_is_a_datagram)
 {
     struct dp_net server = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -80,7 +76,7 @@ static void no_cut_frame_is_a_datagram(void **state)
     }
 }
 
-static void bytes_behind_the_datagram_are_padding(void **state)
+TEST(bytes_behind_the_datagram_are_padding)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -93,7 +89,7 @@ static void bytes_behind_the_datagram_are_padding(void **state)
     }
 }
 
-static void every_flipped_bit_of_an_ipv4_datagram_is_seen(void **state)
+TEST(every_flipped_bit_of_an_ipv4_datagram_is_seen)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -106,7 +102,7 @@ static void every_flipped_bit_of_an_ipv4_datagram_is_seen(void **state)
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_UDP);
 }
 
-static void every_flipped_bit_under_the_udp_checksum_is_seen(void **state)
+TEST(every_flipped_bit_under_the_udp_checksum_is_seen)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -118,7 +114,7 @@ static void every_flipped_bit_under_the_udp_checksum_is_seen(void **state)
     }
 }
 
-static void frames_for_others_are_not_ours(void **state)
+TEST(frames_for_others_are_not_ours)
 {
     struct dp_net server = server_make(), other = host_make(9, 0), tagged = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -143,7 +139,7 @@ static void frames_for_others_are_not_ours(void **state)
     }
 }
 
-static void a_priority_tag_is_no_vlan(void **state)
+TEST(a_priority_tag_is_no_vlan)
 {
     struct dp_net server = server_make(), tagged = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -163,7 +159,7 @@ static void patch_ipv4(uint8_t *bytes, size_t at, uint8_t value)
     dp_checksum_store(ip + 10, dp_checksum_add(0, ip, DP_IPV4_BYTES), 0);
 }
 
-static void fragments_and_other_protocols_are_told_apart(void **state)
+TEST(fragments_and_other_protocols_are_told_apart)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -187,7 +183,7 @@ static void fragments_and_other_protocols_are_told_apart(void **state)
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_OTHER);
 }
 
-static void nobody_is_answered_who_cannot_have_asked(void **state)
+TEST(nobody_is_answered_who_cannot_have_asked)
 {
     static const uint8_t ipv4_sources[][4] = {
         {255, 255, 255, 255}, {224, 0, 0, 1}, {0, 0, 0, 0}, {127, 0, 0, 1}, {10, 0, 0, 1}};
@@ -213,7 +209,7 @@ static void nobody_is_answered_who_cannot_have_asked(void **state)
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
 }
 
-static void ipv4_options_are_skipped(void **state)
+TEST(ipv4_options_are_skipped)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], longer[FRAME_BYTES_MAX] = {0};
@@ -232,7 +228,7 @@ static void ipv4_options_are_skipped(void **state)
     assert_memory_equal(frame.payload, text, TEXT_BYTES);
 }
 
-static void a_missing_udp_checksum_is_allowed_in_ipv4_only(void **state)
+TEST(a_missing_udp_checksum_is_allowed_in_ipv4_only)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -245,7 +241,7 @@ static void a_missing_udp_checksum_is_allowed_in_ipv4_only(void **state)
 }
 
 /* What a sender leaves for its network card is what dp_frame_build leaves for ours. */
-static void a_partial_checksum_is_taken_where_it_is_expected_only(void **state)
+TEST(a_partial_checksum_is_taken_where_it_is_expected_only)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -268,7 +264,7 @@ static void a_partial_checksum_is_taken_where_it_is_expected_only(void **state)
     }
 }
 
-static void what_the_port_has_checked_is_not_checked_again(void **state)
+TEST(what_the_port_has_checked_is_not_checked_again)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -283,7 +279,7 @@ static void what_the_port_has_checked_is_not_checked_again(void **state)
 }
 
 /* RFC 768: no checksum. RFC 8200, section 8.1: IPv6 must have one. */
-static void without_udp_checksums_ipv6_keeps_them(void **state)
+TEST(without_udp_checksums_ipv6_keeps_them)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], answer[FRAME_BYTES_MAX];
@@ -307,35 +303,11 @@ static void without_udp_checksums_ipv6_keeps_them(void **state)
     }
 }
 
-static void a_source_port_of_zero_cannot_be_answered(void **state)
+TEST(a_source_port_of_zero_cannot_be_answered)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     dp_put16(bytes + DP_ETHER_BYTES + DP_IPV4_BYTES, 0);
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_datagram_arrives_as_it_was_built),
-        cmocka_unit_test(the_sender_can_be_answered_without_a_gateway),
-        cmocka_unit_test(an_ipv4_sender_is_written_as_mapped),
-        cmocka_unit_test(no_cut_frame_is_a_datagram),
-        cmocka_unit_test(bytes_behind_the_datagram_are_padding),
-        cmocka_unit_test(every_flipped_bit_of_an_ipv4_datagram_is_seen),
-        cmocka_unit_test(every_flipped_bit_under_the_udp_checksum_is_seen),
-        cmocka_unit_test(frames_for_others_are_not_ours),
-        cmocka_unit_test(a_priority_tag_is_no_vlan),
-        cmocka_unit_test(fragments_and_other_protocols_are_told_apart),
-        cmocka_unit_test(nobody_is_answered_who_cannot_have_asked),
-        cmocka_unit_test(ipv4_options_are_skipped),
-        cmocka_unit_test(a_missing_udp_checksum_is_allowed_in_ipv4_only),
-        cmocka_unit_test(a_partial_checksum_is_taken_where_it_is_expected_only),
-        cmocka_unit_test(what_the_port_has_checked_is_not_checked_again),
-        cmocka_unit_test(without_udp_checksums_ipv6_keeps_them),
-        cmocka_unit_test(a_source_port_of_zero_cannot_be_answered),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

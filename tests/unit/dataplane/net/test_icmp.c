@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/checksum.h"
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/icmp.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 static const uint8_t body[] = "identifier, sequence number and data";
@@ -38,7 +34,7 @@ static size_t ping6_make(uint8_t *bytes, const struct dp_net *server, const uint
     return (size_t)(at - bytes) + 4 + sizeof(body);
 }
 
-static void a_ping_comes_back(void **state)
+TEST(a_ping_comes_back)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
@@ -53,7 +49,7 @@ static void a_ping_comes_back(void **state)
     assert_memory_equal(back.source, server.ipv4, 4);
 }
 
-static void a_ping_over_ipv6_comes_back_from_the_address_it_went_to(void **state)
+TEST(a_ping_over_ipv6_comes_back_from_the_address_it_went_to)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     const uint8_t *destinations[] = {server.ipv6, server.link_local};
@@ -71,7 +67,7 @@ static void a_ping_over_ipv6_comes_back_from_the_address_it_went_to(void **state
     }
 }
 
-static void only_echo_requests_are_answered(void **state)
+TEST(only_echo_requests_are_answered)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
@@ -87,7 +83,7 @@ static void only_echo_requests_are_answered(void **state)
     }
 }
 
-static void a_ping_to_a_group_is_not_answered(void **state)
+TEST(a_ping_to_a_group_is_not_answered)
 {
     struct dp_net server = server_make();
     uint8_t group[16] = {0xff, 0x02, [11] = 0x01, [12] = 0xff};
@@ -101,7 +97,7 @@ static void a_ping_to_a_group_is_not_answered(void **state)
     assert_int_equal(why, DP_FRAME_OTHER);
 }
 
-static void a_damaged_ping_is_dropped(void **state)
+TEST(a_damaged_ping_is_dropped)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -113,7 +109,7 @@ static void a_damaged_ping_is_dropped(void **state)
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_CHECKSUM);
 }
 
-static void an_answer_never_passes_its_room(void **state)
+TEST(an_answer_never_passes_its_room)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
@@ -164,7 +160,7 @@ static size_t report_make(uint8_t *bytes, const struct dp_net *server, bool ipv6
     return (size_t)(at - bytes) + icmp_bytes;
 }
 
-static void a_router_says_what_is_too_long(void **state)
+TEST(a_router_says_what_is_too_long)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -198,7 +194,7 @@ static void a_router_says_what_is_too_long(void **state)
 
 /* Each byte of the message by itself made something else: what is read then is still inside, and about a port
  * of ours. */
-static void damaged_reports_are_read_with_care(void **state)
+TEST(damaged_reports_are_read_with_care)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -235,7 +231,7 @@ static void damaged_reports_are_read_with_care(void **state)
     }
 }
 
-static void reports_that_are_cut_are_no_reports(void **state)
+TEST(reports_that_are_cut_are_no_reports)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -259,7 +255,7 @@ static void reports_that_are_cut_are_no_reports(void **state)
     }
 }
 
-static void other_messages_are_no_reports(void **state)
+TEST(other_messages_are_no_reports)
 {
     struct dp_net server = server_make(), other = host_make(3, 0);
     uint8_t bytes[FRAME_BYTES_MAX];
@@ -285,21 +281,4 @@ static void other_messages_are_no_reports(void **state)
         frame.multicast = true;
         assert_false(dp_icmp_too_long(&server, &frame, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP, &report));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ping_comes_back),
-        cmocka_unit_test(a_ping_over_ipv6_comes_back_from_the_address_it_went_to),
-        cmocka_unit_test(only_echo_requests_are_answered),
-        cmocka_unit_test(a_ping_to_a_group_is_not_answered),
-        cmocka_unit_test(a_damaged_ping_is_dropped),
-        cmocka_unit_test(an_answer_never_passes_its_room),
-        cmocka_unit_test(a_router_says_what_is_too_long),
-        cmocka_unit_test(damaged_reports_are_read_with_care),
-        cmocka_unit_test(reports_that_are_cut_are_no_reports),
-        cmocka_unit_test(other_messages_are_no_reports),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

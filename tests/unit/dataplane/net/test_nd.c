@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/checksum.h"
 #include "dataplane/net/nd.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 #define SOLICITATION_BYTES 24u
@@ -84,7 +80,7 @@ static void check_advertisement(const uint8_t *out, const struct dp_net *server,
     assert_int_equal(dp_checksum_fold(dp_checksum_add(pseudo, icmp, DP_ND_ADVERTISEMENT_BYTES)), 0xffff);
 }
 
-static void both_addresses_are_advertised(void **state)
+TEST(both_addresses_are_advertised)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     const uint8_t *targets[] = {server.ipv6, server.link_local};
@@ -98,7 +94,7 @@ static void both_addresses_are_advertised(void **state)
     }
 }
 
-static void a_unicast_check_is_answered(void **state)
+TEST(a_unicast_check_is_answered)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     struct solicitation s = usual(server.ipv6);
@@ -113,7 +109,7 @@ static void a_unicast_check_is_answered(void **state)
     check_advertisement(out, &server, server.ipv6, client.ipv6, 0x60);
 }
 
-static void duplicate_address_detection_is_answered_to_all_nodes(void **state)
+TEST(duplicate_address_detection_is_answered_to_all_nodes)
 {
     static const uint8_t all_nodes[16] = {0xff, 0x02, [15] = 1};
     struct dp_net server = server_make();
@@ -131,7 +127,7 @@ static void duplicate_address_detection_is_answered_to_all_nodes(void **state)
     assert_int_equal(why, DP_FRAME_MALFORMED);
 }
 
-static void a_neighbour_behind_a_router_is_a_forgery(void **state)
+TEST(a_neighbour_behind_a_router_is_a_forgery)
 {
     struct dp_net server = server_make();
     struct solicitation s = usual(server.ipv6);
@@ -142,7 +138,7 @@ static void a_neighbour_behind_a_router_is_a_forgery(void **state)
     assert_int_equal(why, DP_FRAME_MALFORMED);
 }
 
-static void options_must_lie_within_the_packet(void **state)
+TEST(options_must_lie_within_the_packet)
 {
     struct dp_net server = server_make();
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
@@ -154,7 +150,7 @@ static void options_must_lie_within_the_packet(void **state)
     }
 }
 
-static void other_targets_are_not_ours(void **state)
+TEST(other_targets_are_not_ours)
 {
     struct dp_net server = server_make();
     struct solicitation s = usual(server.ipv6);
@@ -177,7 +173,7 @@ static uint32_t ask(const struct dp_net *asking, const struct dp_net *asked, con
     return dp_nd_answer(asked, &frame, answer_bytes, &why);
 }
 
-static void a_host_that_is_asked_for_answers(void **state)
+TEST(a_host_that_is_asked_for_answers)
 {
     struct dp_net server = server_make(), other = host_make(2, 0);
     const uint8_t *targets[] = {other.ipv6, other.link_local};
@@ -199,7 +195,7 @@ static void a_host_that_is_asked_for_answers(void **state)
 }
 
 /* Each of these makes an advertisement one that is not believed. */
-static void forged_advertisements_teach_nothing(void **state)
+TEST(forged_advertisements_teach_nothing)
 {
     struct dp_net server = server_make(), other = host_make(2, 0);
     uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX], ip[16], mac[6];
@@ -228,19 +224,4 @@ static void forged_advertisements_teach_nothing(void **state)
     }
     good.hop_limit = 254;
     assert_false(dp_nd_read_advertisement(&server, &good, ip, mac));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_addresses_are_advertised),
-        cmocka_unit_test(a_unicast_check_is_answered),
-        cmocka_unit_test(duplicate_address_detection_is_answered_to_all_nodes),
-        cmocka_unit_test(a_neighbour_behind_a_router_is_a_forgery),
-        cmocka_unit_test(options_must_lie_within_the_packet),
-        cmocka_unit_test(other_targets_are_not_ours),
-        cmocka_unit_test(a_host_that_is_asked_for_answers),
-        cmocka_unit_test(forged_advertisements_teach_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/net/neighbours.h"
+#include "tests/test.h"
 
 static const uint8_t ip[16] = {[10] = 0xff, 0xff, 10, 0, 0, 2}, other[16] = {[10] = 0xff, 0xff, 10, 0, 0, 3};
 static const uint8_t mac[6] = {2, 0x80, 3, 4, 5, 0xff}, later[6] = {2, 1, 1, 1, 1, 1};
@@ -21,7 +17,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void one_that_is_not_known_is_asked_for(void **state)
+TEST(one_that_is_not_known_is_asked_for, setup, teardown)
 {
     struct dp_neighbours *n = *state;
     uint64_t now_us = 5;
@@ -37,7 +33,7 @@ static void one_that_is_not_known_is_asked_for(void **state)
     assert_true(ask);
 }
 
-static void one_that_answers_is_known(void **state)
+TEST(one_that_answers_is_known, setup, teardown)
 {
     struct dp_neighbours *n = *state;
     uint64_t now_us = 5;
@@ -58,7 +54,7 @@ static void one_that_answers_is_known(void **state)
     assert_memory_equal(found, later, 6);
 }
 
-static void who_was_not_asked_for_is_not_kept(void **state)
+TEST(who_was_not_asked_for_is_not_kept, setup, teardown)
 {
     struct dp_neighbours *n = *state;
     uint8_t found[6];
@@ -69,7 +65,7 @@ static void who_was_not_asked_for_is_not_kept(void **state)
 }
 
 /* Each half of an address counts. */
-static void addresses_of_both_families_are_told_apart(void **state)
+TEST(addresses_of_both_families_are_told_apart, setup, teardown)
 {
     static const uint8_t same_end[16] = {0xfd, [8] = 0, 0, 0xff, 0xff, 10, 0, 0, 2};
     struct dp_neighbours *n = *state;
@@ -88,7 +84,7 @@ static void addresses_of_both_families_are_told_apart(void **state)
 }
 
 /* The one that was looked up longest ago leaves; those in use stay, and are known. */
-static void another_takes_the_place_of_the_least_used(void **state)
+TEST(another_takes_the_place_of_the_least_used, setup, teardown)
 {
     struct dp_neighbours *n = *state;
     uint64_t now_us = 5;
@@ -112,16 +108,4 @@ static void another_takes_the_place_of_the_least_used(void **state)
     assert_false(dp_neighbour_find(n, first, ++now_us, found, &ask));
     assert_true(ask);
     assert_int_equal(n->count, DP_NEIGHBOURS_MAX);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(one_that_is_not_known_is_asked_for),        test(one_that_answers_is_known),
-        test(who_was_not_asked_for_is_not_kept),         test(addresses_of_both_families_are_told_apart),
-        test(another_takes_the_place_of_the_least_used),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

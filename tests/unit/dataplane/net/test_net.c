@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/net.h"
+#include "tests/test.h"
 
 static struct dp_config config_make(void)
 {
@@ -16,7 +12,7 @@ static struct dp_config config_make(void)
     return config;
 }
 
-static void addresses_are_read(void **state)
+TEST(addresses_are_read)
 {
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
@@ -33,7 +29,7 @@ static void addresses_are_read(void **state)
 }
 
 /* RFC 4291, appendix A: the universal bit is inverted. */
-static void the_link_local_address_follows_from_the_mac(void **state)
+TEST(the_link_local_address_follows_from_the_mac)
 {
     static const uint8_t expected[16] = {0xfe, 0x80, 0,    0,    0,    0,    0,    0,
                                          0x00, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55};
@@ -45,7 +41,7 @@ static void the_link_local_address_follows_from_the_mac(void **state)
     assert_ptr_equal(dp_net_address(&net, DP_LOCAL_LINK), net.link_local);
 }
 
-static void empty_addresses_are_none(void **state)
+TEST(empty_addresses_are_none)
 {
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
@@ -56,7 +52,7 @@ static void empty_addresses_are_none(void **state)
     assert_false(net.has_ipv6);
 }
 
-static void a_wrong_address_is_named_in_the_error(void **state)
+TEST(a_wrong_address_is_named_in_the_error)
 {
     static const char *const wrong[][3] = {
         {"10.0.0/24", "", ""},        {"10.0.0.1/33", "", ""},    {"10.0.0.1/", "", ""},
@@ -93,7 +89,7 @@ static void read_gateways(struct dp_net *net, const char *ipv4, const char *ipv6
     assert_true(says == NULL || strstr(error, says) != NULL);
 }
 
-static void gateways_are_on_the_link(void **state)
+TEST(gateways_are_on_the_link)
 {
     struct dp_net net;
     read_gateways(&net, "10.1.2.254", "fd00::ff", NULL);
@@ -109,7 +105,7 @@ static void gateways_are_on_the_link(void **state)
 }
 
 /* As clouds have it: the address alone is on the link, and the router. */
-static void a_prefix_of_the_whole_address_has_only_the_gateway(void **state)
+TEST(a_prefix_of_the_whole_address_has_only_the_gateway)
 {
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
@@ -122,7 +118,7 @@ static void a_prefix_of_the_whole_address_has_only_the_gateway(void **state)
     assert_non_null(strstr(error, "ipv4_gateway needs ipv4"));
 }
 
-static void payloads_fit_the_mtu_over_either_ip(void **state)
+TEST(payloads_fit_the_mtu_over_either_ip)
 {
     struct dp_net net = {.mtu = 1280};
     assert_int_equal(dp_net_udp_bytes_max(&net), MR_UDP_BYTES_MIN);
@@ -133,18 +129,4 @@ static void payloads_fit_the_mtu_over_either_ip(void **state)
         assert_true(bytes <= MR_UDP_BYTES_MAX && bytes + DP_IPV6_BYTES + DP_UDP_BYTES + 8 > mtu);
     }
     assert_int_equal(dp_net_udp_bytes_max(&net), MR_UDP_BYTES_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_read),
-        cmocka_unit_test(the_link_local_address_follows_from_the_mac),
-        cmocka_unit_test(empty_addresses_are_none),
-        cmocka_unit_test(a_wrong_address_is_named_in_the_error),
-        cmocka_unit_test(gateways_are_on_the_link),
-        cmocka_unit_test(a_prefix_of_the_whole_address_has_only_the_gateway),
-        cmocka_unit_test(payloads_fit_the_mtu_over_either_ip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

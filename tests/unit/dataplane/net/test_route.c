@@ -1,11 +1,7 @@
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/route.h"
+#include "tests/test.h"
 #include "tests/unit/dataplane/hosts.h"
 
 static struct dp_net net_make(void)
@@ -50,7 +46,7 @@ static void expect_none(const struct dp_net *net, const char *to, enum dp_route 
     assert_non_null(strstr(text, says));
 }
 
-static void hosts_on_the_link_are_reached_directly(void **state)
+TEST(hosts_on_the_link_are_reached_directly)
 {
     struct dp_net net = net_make();
     expect_hop(&net, "10.0.0.200", "10.0.0.200", DP_LOCAL_IPV4);
@@ -58,7 +54,7 @@ static void hosts_on_the_link_are_reached_directly(void **state)
     expect_hop(&net, "fe80::7", "fe80::7", DP_LOCAL_LINK);
 }
 
-static void other_hosts_are_reached_through_the_gateway(void **state)
+TEST(other_hosts_are_reached_through_the_gateway)
 {
     struct dp_net net = net_make();
     struct mr_address v4 = address("10.0.0.254"), v6 = address("fe80::1");
@@ -73,7 +69,7 @@ static void other_hosts_are_reached_through_the_gateway(void **state)
     expect_hop(&net, "fd00::2", "fd00::2", DP_LOCAL_IPV6);
 }
 
-static void without_one_the_line_says_what_to_set(void **state)
+TEST(without_one_the_line_says_what_to_set)
 {
     struct dp_net net = net_make();
     expect_none(&net, "10.0.1.1", DP_ROUTE_NO_GATEWAY, "10.0.0.1/24: set port.ipv4_gateway");
@@ -84,7 +80,7 @@ static void without_one_the_line_says_what_to_set(void **state)
     expect_hop(&net, "fe80::2", "fe80::2", DP_LOCAL_LINK);
 }
 
-static void prefixes_end_at_any_bit(void **state)
+TEST(prefixes_end_at_any_bit)
 {
     struct dp_net net = net_make();
     net.ipv4_prefix = 29;
@@ -100,15 +96,4 @@ static void prefixes_end_at_any_bit(void **state)
     net.ipv4_prefix = net.ipv6_prefix = 0; /* every host is on the link */
     expect_hop(&net, "192.0.2.1", "192.0.2.1", DP_LOCAL_IPV4);
     expect_hop(&net, "2001:db8::1", "2001:db8::1", DP_LOCAL_IPV6);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_on_the_link_are_reached_directly),
-        cmocka_unit_test(other_hosts_are_reached_through_the_gateway),
-        cmocka_unit_test(without_one_the_line_says_what_to_set),
-        cmocka_unit_test(prefixes_end_at_any_bit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/net/steering.h"
+#include "tests/test.h"
 
 static const struct dp_rss_types udp = {.udp_ipv4 = 1u << 5, .udp_ipv6 = 1u << 12};
 
@@ -17,25 +13,25 @@ static void expect(struct dp_steering_facts facts, enum dp_steering steering, co
         fail_msg("\"%s\" does not say \"%s\"", choice.why, why);
 }
 
-static void one_core_needs_no_steering(void **state)
+TEST(one_core_needs_no_steering)
 {
     expect((struct dp_steering_facts){.core_count = 1, .queue_count = 8, .flow_rules = true, .rss = true},
            DP_STEERING_ONE_CORE, "nothing");
 }
 
-static void sockets_need_none(void **state)
+TEST(sockets_need_none)
 {
     expect((struct dp_steering_facts){.core_count = 2, .queue_count = 2, .sockets = true},
            DP_STEERING_SOCKETS, "the kernel finds each core's socket");
 }
 
-static void flow_rules_come_first(void **state)
+TEST(flow_rules_come_first)
 {
     expect((struct dp_steering_facts){.core_count = 2, .queue_count = 2, .flow_rules = true, .rss = true},
            DP_STEERING_FLOW_RULES, "rule for each core");
 }
 
-static void rss_comes_next_and_says_why_not_flow_rules(void **state)
+TEST(rss_comes_next_and_says_why_not_flow_rules)
 {
     expect(
         (struct dp_steering_facts){.core_count = 2, .queue_count = 2, .rss = true, .flow_error = "too old"},
@@ -45,13 +41,13 @@ static void rss_comes_next_and_says_why_not_flow_rules(void **state)
 }
 
 /* A core without a queue of its own could never be reached directly. */
-static void rss_needs_a_queue_for_each_core(void **state)
+TEST(rss_needs_a_queue_for_each_core)
 {
     expect((struct dp_steering_facts){.core_count = 4, .queue_count = 2, .rss = true}, DP_STEERING_RINGS,
            "2 queues for 4 cores");
 }
 
-static void rings_serve_all_others(void **state)
+TEST(rings_serve_all_others)
 {
     expect((struct dp_steering_facts){.core_count = 2, .queue_count = 1}, DP_STEERING_RINGS,
            "1 queue for 2 cores");
@@ -59,7 +55,7 @@ static void rings_serve_all_others(void **state)
            DP_STEERING_RINGS, "no flow rules: not supported");
 }
 
-static void rss_hashes_the_ports_of_udp_only(void **state)
+TEST(rss_hashes_the_ports_of_udp_only)
 {
     assert_int_equal(dp_steering_rss_types(&udp, UINT64_MAX), udp.udp_ipv4 | udp.udp_ipv6);
     assert_int_equal(dp_steering_rss_types(&udp, udp.udp_ipv4 | 1), udp.udp_ipv4);
@@ -67,25 +63,10 @@ static void rss_hashes_the_ports_of_udp_only(void **state)
     assert_int_equal(dp_steering_rss_types(&udp, 0), 0);
 }
 
-static void every_way_has_a_name(void **state)
+TEST(every_way_has_a_name)
 {
     assert_string_equal(dp_steering_text(DP_STEERING_ONE_CORE), "one core");
     assert_string_equal(dp_steering_text(DP_STEERING_FLOW_RULES), "flow rules");
     assert_string_equal(dp_steering_text(DP_STEERING_RSS), "rss");
     assert_string_equal(dp_steering_text(DP_STEERING_RINGS), "rings");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_core_needs_no_steering),
-        cmocka_unit_test(sockets_need_none),
-        cmocka_unit_test(flow_rules_come_first),
-        cmocka_unit_test(rss_comes_next_and_says_why_not_flow_rules),
-        cmocka_unit_test(rss_needs_a_queue_for_each_core),
-        cmocka_unit_test(rings_serve_all_others),
-        cmocka_unit_test(rss_hashes_the_ports_of_udp_only),
-        cmocka_unit_test(every_way_has_a_name),
-    };
-    return cmocka_run_group_tests_name("steering", tests, NULL, NULL);
 }

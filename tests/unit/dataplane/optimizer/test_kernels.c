@@ -6,6 +6,7 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define ROWS 5u
 
@@ -47,7 +48,7 @@ static void run_all(const struct mr_kernels *k, struct data *d)
     k->copy_sums(d->out + ROWS / 2 * d->dim, rows + ROWS / 2, ROWS - ROWS / 2, d->dim);
 }
 
-static void test_all_widths_give_the_same_bits(void **state)
+TEST(test_all_widths_give_the_same_bits)
 {
     uint64_t seed = fixture_seed("widths");
     for (size_t dim = 1; dim <= 1024; dim += dim < 70 ? 1 : 53) {
@@ -66,7 +67,7 @@ static void test_all_widths_give_the_same_bits(void **state)
 }
 
 /* NaN and the sign of 0 are copied, too; of a sum that begins with 0 only the latter is lost. */
-static void test_copies_differ_from_sums_in_the_sign_of_0(void **state)
+TEST(test_copies_differ_from_sums_in_the_sign_of_0)
 {
     static const float from[] = {-0.0f, 0.0f, 1.5f, -1e-45f, INFINITY, -INFINITY, -0.0f};
     for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++)
@@ -85,7 +86,7 @@ static void test_copies_differ_from_sums_in_the_sign_of_0(void **state)
         }
 }
 
-static void test_there_is_always_a_baseline(void **state)
+TEST(test_there_is_always_a_baseline)
 {
     uint32_t count = 0;
     while (mr_kernels_at(count) != NULL)
@@ -95,7 +96,7 @@ static void test_there_is_always_a_baseline(void **state)
     assert_ptr_equal(mr_kernels_best(), mr_kernels_at(0));
 }
 
-static void test_rows_are_copied_and_summed_in_order(void **state)
+TEST(test_rows_are_copied_and_summed_in_order)
 {
     uint64_t seed = fixture_seed("sums");
     for (size_t dim = 1; dim < 40; dim++) {
@@ -119,7 +120,7 @@ static void test_rows_are_copied_and_summed_in_order(void **state)
     }
 }
 
-static void test_nan_and_infinity_are_seen_at_every_place(void **state)
+TEST(test_nan_and_infinity_are_seen_at_every_place)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     float x[67], out[67];
@@ -143,7 +144,7 @@ static void test_nan_and_infinity_are_seen_at_every_place(void **state)
 }
 
 /* Sums that build on each other, up to the first bad one. */
-static void test_pairs_are_added_until_a_sum_is_bad(void **state)
+TEST(test_pairs_are_added_until_a_sum_is_bad)
 {
     uint64_t seed = fixture_seed("pairs");
     for (uint32_t k = 0; mr_kernels_at(k) != NULL; k++)
@@ -167,17 +168,4 @@ static void test_pairs_are_added_until_a_sum_is_bad(void **state)
                 mr_kernels_at(k)->add_pairs(outs, before, (const float *const[]){d.rows[0]}, 1, dim), 0);
             free(d.memory);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_widths_give_the_same_bits),
-        cmocka_unit_test(test_copies_differ_from_sums_in_the_sign_of_0),
-        cmocka_unit_test(test_there_is_always_a_baseline),
-        cmocka_unit_test(test_rows_are_copied_and_summed_in_order),
-        cmocka_unit_test(test_nan_and_infinity_are_seen_at_every_place),
-        cmocka_unit_test(test_pairs_are_added_until_a_sum_is_bad),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define ROWS  3u
 #define STEPS 4u
@@ -77,7 +78,7 @@ static void compare_widths(const struct mr_rule *o, size_t dim, uint64_t seed)
     free(reference);
 }
 
-static void test_all_widths_give_the_same_bits(void **state)
+TEST(test_all_widths_give_the_same_bits)
 {
     uint64_t seed = fixture_seed("widths");
     for (uint32_t kind = MR_OPT_SGD; kind < MR_OPTIMIZER_KINDS; kind++)
@@ -90,7 +91,7 @@ static void test_all_widths_give_the_same_bits(void **state)
 }
 
 /* Extreme gradients, too: what is held at the ends of the range is held there by all. */
-static void test_all_widths_agree_at_the_ends(void **state)
+TEST(test_all_widths_agree_at_the_ends)
 {
     static const float extremes[] = {3e38f, -3e38f, 1e-45f, 0.0f, -0.0f, 1e19f, -1e-20f};
     for (uint32_t kind = MR_OPT_SGD; kind < MR_OPTIMIZER_KINDS; kind++) {
@@ -142,7 +143,7 @@ static void push_bad_row(const struct mr_kernels *k, uint32_t options, uint32_t 
     assert_true(rows[1][i] < 0.25f);
 }
 
-static void test_all_widths_leave_bad_rows_as_they_are(void **state)
+TEST(test_all_widths_leave_bad_rows_as_they_are)
 {
     static const uint32_t dims[] = {16, 9, 5};
     for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++)
@@ -154,14 +155,4 @@ static void test_all_widths_leave_bad_rows_as_they_are(void **state)
                     push_bad_row(k, options, dim, i, -INFINITY, 0.25f, 0.1f);
                     push_bad_row(k, options, dim, i, 1.0f, -3e38f, 3e38f); /* the value leaves its range */
                 }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_widths_give_the_same_bits),
-        cmocka_unit_test(test_all_widths_agree_at_the_ends),
-        cmocka_unit_test(test_all_widths_leave_bad_rows_as_they_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

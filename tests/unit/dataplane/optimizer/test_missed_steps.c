@@ -1,12 +1,9 @@
 /* Rows that make up for the steps that they have missed, against rows that go through each. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/optimizer/missed_steps.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 enum { DIM = 5, STATE_MAX = 2 * DIM + 2 };
 
@@ -22,7 +19,7 @@ static struct mr_rates schedule(void)
     return mr_rates_of(&f);
 }
 
-static void test_rates_that_nobody_noted_are_the_schedules(void **state)
+TEST(test_rates_that_nobody_noted_are_the_schedules)
 {
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
@@ -37,7 +34,7 @@ static void test_rates_that_nobody_noted_are_the_schedules(void **state)
     assert_true(mr_step_rates_at(&r, &s, 45) == 0.125f);
 }
 
-static void test_rates_of_pushes(void **state)
+TEST(test_rates_of_pushes)
 {
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
@@ -58,7 +55,7 @@ static void test_rates_of_pushes(void **state)
     assert_true(mr_step_rates_at(&r, &s, 9) == 0.0625f);
 }
 
-static void test_old_rates_are_forgotten(void **state)
+TEST(test_old_rates_are_forgotten)
 {
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
@@ -148,7 +145,7 @@ static void check(const struct mr_feature *f, uint64_t seed)
     assert_memory_equal(&late, &before, sizeof(late));
 }
 
-static void test_rows_are_as_if_they_had_gone_through_each_step(void **state)
+TEST(test_rows_are_as_if_they_had_gone_through_each_step)
 {
     static const uint32_t optimizers[] = {MR_OPT_SGD, MR_OPT_MOMENTUM, MR_OPT_ADAGRAD, MR_OPT_ADAM,
                                           MR_OPT_ADAMW};
@@ -175,7 +172,7 @@ static void test_rows_are_as_if_they_had_gone_through_each_step(void **state)
 }
 
 /* What is left of 0.9^1000 changes nothing: the steps are not gone through one by one. */
-static void test_rows_come_to_rest(void **state)
+TEST(test_rows_come_to_rest)
 {
     static const float gradient[DIM] = {1, 1, 1, 1, 1};
     static struct mr_step_rates rates;
@@ -204,7 +201,7 @@ static void test_rows_come_to_rest(void **state)
 }
 
 /* With weight decay there is no rest, but an end. */
-static void test_no_row_takes_long(void **state)
+TEST(test_no_row_takes_long)
 {
     static struct mr_step_rates rates;
     struct mr_feature f = dense(MR_OPT_ADAMW);
@@ -219,7 +216,7 @@ static void test_no_row_takes_long(void **state)
 }
 
 /* The last step that a row can know. */
-static void test_steps_beyond_32_bits(void **state)
+TEST(test_steps_beyond_32_bits)
 {
     static struct mr_step_rates rates;
     struct mr_feature f = dense(MR_OPT_SGD);
@@ -236,10 +233,9 @@ static void test_steps_beyond_32_bits(void **state)
     }
 }
 
-static void test_no_row_has_more_state(void **state)
+TEST(test_no_row_has_more_state)
 {
     size_t most = 0;
-    (void)state;
     for (uint32_t optimizer = 0; optimizer <= MR_OPT_LAST; optimizer++) {
         for (uint32_t is_dense = 0; is_dense < 2; is_dense++) {
             struct mr_feature f = mr_feature_table("t", MR_DIM_MAX);
@@ -257,7 +253,7 @@ static void test_no_row_has_more_state(void **state)
     assert_int_equal(most, MR_RULE_STATE_FLOATS_MAX);
 }
 
-static void test_which_features_are_dense(void **state)
+TEST(test_which_features_are_dense)
 {
     struct mr_feature f = dense(MR_OPT_MOMENTUM);
     assert_true(mr_feature_is_dense(&f));
@@ -279,20 +275,4 @@ static void test_which_features_are_dense(void **state)
     mr_feature_set_optimizer(&f, MR_OPT_ADAM);
     f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
     assert_string_equal(mr_feature_check(&f), "optimizer_args");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rates_that_nobody_noted_are_the_schedules),
-        cmocka_unit_test(test_rates_of_pushes),
-        cmocka_unit_test(test_old_rates_are_forgotten),
-        cmocka_unit_test(test_rows_are_as_if_they_had_gone_through_each_step),
-        cmocka_unit_test(test_rows_come_to_rest),
-        cmocka_unit_test(test_no_row_takes_long),
-        cmocka_unit_test(test_steps_beyond_32_bits),
-        cmocka_unit_test(test_no_row_has_more_state),
-        cmocka_unit_test(test_which_features_are_dense),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

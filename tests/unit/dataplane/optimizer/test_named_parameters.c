@@ -1,15 +1,11 @@
 /* Parameters with names: found again with what they have learnt, cut between two steps, and replaced by what
  * a checkpoint has. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "tests/test.h"
 
 #define FLOATS 6u
 
@@ -57,7 +53,7 @@ static float first_of(struct mr_versions *versions)
     return first;
 }
 
-static void names_are_those_of_tables(void **state)
+TEST(names_are_those_of_tables)
 {
     assert_true(mr_named_is_name("mnist/conv1.weight"));
     assert_true(mr_named_is_name("a"));
@@ -66,7 +62,7 @@ static void names_are_those_of_tables(void **state)
     assert_false(mr_named_is_name("a name that is longer than the sixty-three bytes that names may have"));
 }
 
-static void a_name_is_found_again(void **state)
+TEST(a_name_is_found_again, setup, teardown)
 {
     struct mr_named_parameters *all = *state;
     float values[FLOATS];
@@ -95,7 +91,7 @@ static void a_name_is_found_again(void **state)
     mr_versions_release(again);
 }
 
-static void states_are_told_apart_by_optimizer(void **state)
+TEST(states_are_told_apart_by_optimizer, setup, teardown)
 {
     struct mr_named_parameters *all = *state;
     float values[FLOATS];
@@ -128,7 +124,7 @@ static void states_are_told_apart_by_optimizer(void **state)
     mr_versions_release(a);
 }
 
-static void a_cut_stays_as_it_was(void **state)
+TEST(a_cut_stays_as_it_was, setup, teardown)
 {
     struct mr_named_parameters *all = *state;
     float values[FLOATS];
@@ -187,7 +183,7 @@ static struct mr_named_item item(const char *name, const char *optimizer, uint32
     return item;
 }
 
-static void what_a_checkpoint_has_replaces_what_is_there(void **state)
+TEST(what_a_checkpoint_has_replaces_what_is_there, setup, teardown)
 {
     struct mr_named_parameters *all = *state;
     float values[FLOATS];
@@ -248,7 +244,7 @@ static void *step_often(void *arg)
 }
 
 /* Values, state and count of steps agree in every cut, whenever it is made. */
-static void cuts_lie_between_steps(void **state)
+TEST(cuts_lie_between_steps, setup, teardown)
 {
     struct mr_named_parameters *all = *state;
     float values[FLOATS];
@@ -275,17 +271,4 @@ static void cuts_lie_between_steps(void **state)
     pthread_join(thread, NULL);
     mr_versions_release(s.values);
     mr_versions_release(s.state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_those_of_tables),
-        cmocka_unit_test_setup_teardown(a_name_is_found_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(states_are_told_apart_by_optimizer, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cut_stays_as_it_was, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_a_checkpoint_has_replaces_what_is_there, setup, teardown),
-        cmocka_unit_test_setup_teardown(cuts_lie_between_steps, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

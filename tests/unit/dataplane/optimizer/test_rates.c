@@ -1,13 +1,9 @@
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/optimizer/rates.h"
+#include "tests/test.h"
 
 #define PI_VALUE 3.14159265358979323846
 
@@ -53,7 +49,7 @@ static void compare(const struct mr_feature *f)
     }
 }
 
-static void test_rates_are_as_defined(void **state)
+TEST(test_rates_are_as_defined)
 {
     for (uint32_t kind = MR_SCHEDULE_CONSTANT; kind <= MR_SCHEDULE_EXPONENTIAL; kind++)
         for (uint32_t warmup = 0; warmup < 30; warmup += 13) {
@@ -65,7 +61,7 @@ static void test_rates_are_as_defined(void **state)
         }
 }
 
-static void test_ends_are_exact(void **state)
+TEST(test_ends_are_exact)
 {
     for (uint32_t kind = MR_SCHEDULE_LINEAR; kind <= MR_SCHEDULE_EXPONENTIAL; kind++) {
         struct mr_feature f = scheduled(kind, 10, 100, 0.3f, 0.007f);
@@ -78,7 +74,7 @@ static void test_ends_are_exact(void **state)
 }
 
 /* These bits were computed once; every build must find them. */
-static void test_bits_are_fixed(void **state)
+TEST(test_bits_are_fixed)
 {
     static const struct {
         uint64_t step;
@@ -98,14 +94,4 @@ static void test_bits_are_fixed(void **state)
         memcpy(&bits, &rate, sizeof(bits));
         assert_int_equal(bits, fixed[i].bits);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rates_are_as_defined),
-        cmocka_unit_test(test_ends_are_exact),
-        cmocka_unit_test(test_bits_are_fixed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

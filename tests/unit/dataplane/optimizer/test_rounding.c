@@ -7,6 +7,7 @@
 #include "dataplane/optimizer/rounding.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define SEED UINT64_C(20261121)
 
@@ -49,7 +50,7 @@ static void check_neighbour(bool is_f16, float x, uint32_t bits)
     assert_true(rounded == low || (rounded == high && x != low));
 }
 
-static void only_neighbours_and_nothing_infinite(void **state)
+TEST(only_neighbours_and_nothing_infinite)
 {
     static const uint32_t bits[] = {0, 1, 0x7fff, 0x8000, 0xffff};
     for (uint32_t is_f16 = 0; is_f16 < 2; is_f16++) {
@@ -66,7 +67,7 @@ static void only_neighbours_and_nothing_infinite(void **state)
     }
 }
 
-static void numbers_of_the_type_stay(void **state)
+TEST(numbers_of_the_type_stay)
 {
     for (uint32_t x = 0; x < 65536; x++)
         for (uint32_t is_f16 = 0; is_f16 < 2; is_f16++) {
@@ -129,7 +130,7 @@ static void check_kernels(bool is_f16, size_t dim, uint64_t seed)
     }
 }
 
-static void every_width_gives_the_same(void **state)
+TEST(every_width_gives_the_same)
 {
     uint64_t seed = SEED;
     for (size_t dim = 1; dim <= 140; dim++)
@@ -160,7 +161,7 @@ static bool up(uint64_t key, uint32_t updates, uint32_t element, double p)
 }
 
 /* Neighbours in keys, in updates and in elements are independent of each other. */
-static void ups_are_as_likely_as_they_should_be(void **state)
+TEST(ups_are_as_likely_as_they_should_be)
 {
     static const double shares[] = {0x1p-8, 0.125, 0.5, 0.8125};
     for (uint32_t s = 0; s < 4; s++) {
@@ -186,7 +187,7 @@ static void ups_are_as_likely_as_they_should_be(void **state)
 
 /* x between two neighbours goes up as often as its place between them says: also among f16's denormals, and
  * negative. */
-static void rounding_is_unbiased(void **state)
+TEST(rounding_is_unbiased)
 {
     static const float between[] = {1.00390625f, 0x1.002p0f,     -3.1415927f, 1e-3f,
                                     0x1.8p-24f,  -0x1.2345p-20f, 60001.0f};
@@ -207,16 +208,4 @@ static void rounding_is_unbiased(void **state)
             else
                 check_share("a number between two", ups, trials, p);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_neighbours_and_nothing_infinite),
-        cmocka_unit_test(numbers_of_the_type_stay),
-        cmocka_unit_test(every_width_gives_the_same),
-        cmocka_unit_test(ups_are_as_likely_as_they_should_be),
-        cmocka_unit_test(rounding_is_unbiased),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

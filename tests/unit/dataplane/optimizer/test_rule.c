@@ -5,6 +5,7 @@
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 static uint32_t apply_at(const struct mr_rule *o, float learning_rate, float *const *values,
                          float *const *states, const float *const *gradients, uint32_t row_count, size_t dim)
@@ -33,7 +34,7 @@ static struct mr_rule make(const struct mr_feature *f)
     return o;
 }
 
-static void test_an_unknown_number_is_refused(void **state)
+TEST(test_an_unknown_number_is_refused)
 {
     struct mr_feature f = mr_feature_table("t", 4);
     struct mr_rule o;
@@ -52,7 +53,7 @@ static struct mr_feature of_kind(uint32_t kind, uint32_t dim)
     return f;
 }
 
-static void test_state_sizes_and_first_values(void **state)
+TEST(test_state_sizes_and_first_values)
 {
     static const size_t floats[] = {[MR_OPT_SGD] = 0,  [MR_OPT_MOMENTUM] = 3,        [MR_OPT_ADAGRAD] = 3,
                                     [MR_OPT_ADAM] = 7, [MR_OPT_ROWWISE_ADAGRAD] = 1, [MR_OPT_ADAMW] = 7,
@@ -79,7 +80,7 @@ static void test_state_sizes_and_first_values(void **state)
     assert_int_equal(mr_rule_state_floats(&o, 3), 4);
 }
 
-static void test_a_bad_gradient_changes_nothing(void **state)
+TEST(test_a_bad_gradient_changes_nothing)
 {
     const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {0.5f, 0, 0, 0};
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
@@ -97,7 +98,7 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     }
 }
 
-static void test_state_does_not_overflow(void **state)
+TEST(test_state_does_not_overflow)
 {
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 2);
@@ -118,7 +119,7 @@ static void test_state_does_not_overflow(void **state)
 }
 
 /* The step of a whole row may be too large for a float; a gradient of 0 changes nothing all the same. */
-static void test_a_zero_gradient_and_the_least_epsilon(void **state)
+TEST(test_a_zero_gradient_and_the_least_epsilon)
 {
     const uint32_t kinds[] = {MR_OPT_ADAGRAD, MR_OPT_ROWWISE_ADAGRAD};
     for (uint32_t i = 0; i < 2; i++) {
@@ -137,7 +138,7 @@ static void test_a_zero_gradient_and_the_least_epsilon(void **state)
 
 /* A row's bias correction goes by the row's own updates: one that is touched later goes the way of one
  * touched before. */
-static void test_adam_counts_per_row(void **state)
+TEST(test_adam_counts_per_row)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
     struct mr_rule o = make(&f);
@@ -158,7 +159,7 @@ static void test_adam_counts_per_row(void **state)
     assert_true(fabsf(early[0] - (0.5f - 5 * f.learning_rate)) < 1e-6f);
 }
 
-static void test_adam_after_very_many_updates(void **state)
+TEST(test_adam_after_very_many_updates)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAMW, 1);
     struct mr_rule o = make(&f);
@@ -174,7 +175,7 @@ static void test_adam_after_very_many_updates(void **state)
 }
 
 /* As torch.optim.SparseAdam: a row that comes late is corrected by the training's steps, not by its own. */
-static void test_adam_by_the_steps_of_pushes(void **state)
+TEST(test_adam_by_the_steps_of_pushes)
 {
     for (uint32_t kind = MR_OPT_ADAM; kind <= MR_OPT_ADAMW; kind++) {
         struct mr_feature f = of_kind(kind, 1);
@@ -199,7 +200,7 @@ static void test_adam_by_the_steps_of_pushes(void **state)
     }
 }
 
-static void test_powers(void **state)
+TEST(test_powers)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
     struct mr_rule o = make(&f);
@@ -212,7 +213,7 @@ static void test_powers(void **state)
 }
 
 /* z is made for the first values: a gradient of 0 leaves them, whatever the learning rate has become. */
-static void test_ftrl_keeps_first_values(void **state)
+TEST(test_ftrl_keeps_first_values)
 {
     for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
@@ -233,7 +234,7 @@ static void test_ftrl_keeps_first_values(void **state)
 }
 
 /* What FTRL has learnt stays when the learning rate changes; weights do not shrink with it. */
-static void test_ftrl_weights_stay_when_rates_change(void **state)
+TEST(test_ftrl_weights_stay_when_rates_change)
 {
     struct mr_feature f = of_kind(MR_OPT_FTRL, 2);
     f.learning_rate = 0.1f;
@@ -255,7 +256,7 @@ static void test_ftrl_weights_stay_when_rates_change(void **state)
 }
 
 /* A group is 0 as a whole or not at all. */
-static void test_groups_vanish_as_a_whole(void **state)
+TEST(test_groups_vanish_as_a_whole)
 {
     struct mr_feature f = of_kind(MR_OPT_GROUP_FTRL, 4);
     f.optimizer_args[4] = 1; /* times sqrt 4: |z| must be above 2 */
@@ -272,7 +273,7 @@ static void test_groups_vanish_as_a_whole(void **state)
     assert_true(weak[4] == 1 && weak[8] == 1);
 }
 
-static void test_pushed_rates_win(void **state)
+TEST(test_pushed_rates_win)
 {
     struct mr_feature f = of_kind(MR_OPT_SGD, 1);
     f.learning_rate = 0.5f;
@@ -319,7 +320,7 @@ static void check_overflow(uint32_t kind, uint32_t dim)
     free(tame);
 }
 
-static void test_rows_that_would_overflow_stay(void **state)
+TEST(test_rows_that_would_overflow_stay)
 {
     static const uint32_t dims[] = {1, 5, 16, 17, 33, 600};
     const struct mr_kernels *kernels;
@@ -334,7 +335,7 @@ static void test_rows_that_would_overflow_stay(void **state)
 
 /* FTRL divides by the rate: at 0 its weights, and what they are worked out from, stay, and it goes on from
  * there. */
-static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
+TEST(test_ftrl_at_no_rate_keeps_its_weights)
 {
     for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
@@ -359,7 +360,7 @@ static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
 }
 
 /* Also where the feature itself has a rate of 0: values stay until a push brings another. */
-static void test_a_feature_at_no_rate_keeps_its_values(void **state)
+TEST(test_a_feature_at_no_rate_keeps_its_values)
 {
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
@@ -381,7 +382,7 @@ static void test_a_feature_at_no_rate_keeps_its_values(void **state)
     }
 }
 
-static void test_norm_clipping_keeps_the_direction(void **state)
+TEST(test_norm_clipping_keeps_the_direction)
 {
     struct mr_feature f = mr_feature_table("t", 2);
     f.learning_rate = 1;
@@ -400,7 +401,7 @@ static void test_norm_clipping_keeps_the_direction(void **state)
 }
 
 /* Bit for bit, whatever the rate, also at the ends of the range. */
-static void test_what_is_set_is_the_row(void **state)
+TEST(test_what_is_set_is_the_row)
 {
     struct mr_feature f = of_kind(MR_OPT_ASSIGN, 5);
     struct mr_rule o = make(&f);
@@ -418,29 +419,4 @@ static void test_what_is_set_is_the_row(void **state)
     assert_int_equal(apply_at(&o, 1e30f, &values, &s, &pushed, 1, 5), 1);
     assert_memory_equal(row, next, sizeof(next));
     assert_true(row[5] == 9);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_unknown_number_is_refused),
-        cmocka_unit_test(test_state_sizes_and_first_values),
-        cmocka_unit_test(test_a_bad_gradient_changes_nothing),
-        cmocka_unit_test(test_state_does_not_overflow),
-        cmocka_unit_test(test_a_zero_gradient_and_the_least_epsilon),
-        cmocka_unit_test(test_adam_counts_per_row),
-        cmocka_unit_test(test_adam_after_very_many_updates),
-        cmocka_unit_test(test_adam_by_the_steps_of_pushes),
-        cmocka_unit_test(test_powers),
-        cmocka_unit_test(test_ftrl_keeps_first_values),
-        cmocka_unit_test(test_ftrl_weights_stay_when_rates_change),
-        cmocka_unit_test(test_groups_vanish_as_a_whole),
-        cmocka_unit_test(test_pushed_rates_win),
-        cmocka_unit_test(test_ftrl_at_no_rate_keeps_its_weights),
-        cmocka_unit_test(test_a_feature_at_no_rate_keeps_its_values),
-        cmocka_unit_test(test_rows_that_would_overflow_stay),
-        cmocka_unit_test(test_norm_clipping_keeps_the_direction),
-        cmocka_unit_test(test_what_is_set_is_the_row),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

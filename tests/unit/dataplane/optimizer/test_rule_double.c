@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define STEPS     400u
 #define DIM       37u
@@ -188,7 +189,7 @@ static double compare_with_reference(const struct mr_feature *f, bool rates, uin
 }
 
 /* The gradients are the same in every run, so that what is allowed is what is found. */
-static void test_against_double_precision(void **state)
+TEST(test_against_double_precision)
 {
     static const double allowed[][2] = {
         [MR_OPT_SGD] = {18, 17},     [MR_OPT_MOMENTUM] = {14, 12},
@@ -222,10 +223,4 @@ static void test_against_double_precision(void **state)
         printf("%-16s %6.1f ULP, with changing rates %6.1f\n", mr_optimizer_name(kind), worst[0], worst[1]);
         assert_true(worst[0] <= allowed[kind][0] && worst[1] <= allowed[kind][1]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_double_precision)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

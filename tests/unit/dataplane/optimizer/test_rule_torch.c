@@ -12,6 +12,7 @@
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define ELEMENTS     24u
 #define FIRST_VALUES (UINT64_C(1) << 32)
@@ -136,7 +137,7 @@ static bool read_case(FILE *file, char name[32], struct mr_feature *f)
     return true;
 }
 
-static void test_as_torch(void **state)
+TEST(test_as_torch)
 {
     FILE *file = fopen(RULE_TORCH, "r");
     assert_non_null(file);
@@ -157,10 +158,4 @@ static void test_as_torch(void **state)
     assert_true(feof(file));
     assert_int_equal(cases, sizeof(bounds) / sizeof(bounds[0]));
     fclose(file);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_torch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

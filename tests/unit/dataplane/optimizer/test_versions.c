@@ -6,6 +6,7 @@
 #include <string.h>
 #include "dataplane/optimizer/versions.h"
 #include "random_fixture.h"
+#include "tests/test.h"
 
 #define FLOATS 100u
 
@@ -41,7 +42,7 @@ static bool all_are(const struct mr_parameter_version *v, float value)
     return true;
 }
 
-static void test_first_version(void **state)
+TEST(test_first_version)
 {
     struct mr_versions *versions = versions_of(3);
     struct mr_parameter_version *v = mr_versions_hold(versions);
@@ -60,7 +61,7 @@ static void test_first_version(void **state)
     mr_version_release(NULL);
 }
 
-static void test_zeros_and_refusals(void **state)
+TEST(test_zeros_and_refusals)
 {
     struct mr_versions *versions = NULL;
     struct mr_tensor t = mr_tensor_1d(MR_F64, FLOATS, NULL);
@@ -74,7 +75,7 @@ static void test_zeros_and_refusals(void **state)
     mr_versions_release(versions);
 }
 
-static void test_changed_in_place(void **state)
+TEST(test_changed_in_place)
 {
     struct mr_versions *versions = versions_of(0);
     struct mr_parameter_version *v = mr_versions_hold(versions);
@@ -91,7 +92,7 @@ static void test_changed_in_place(void **state)
     mr_versions_release(versions);
 }
 
-static void test_held_version_stays(void **state)
+TEST(test_held_version_stays)
 {
     struct mr_versions *versions = versions_of(0);
     struct mr_parameter_version *held[5];
@@ -142,7 +143,7 @@ static void look_while_changing(void *context, float *values)
     values[0] = 1;
 }
 
-static void test_try_hold(void **state)
+TEST(test_try_hold)
 {
     struct look look = {.versions = versions_of(0)};
     uint32_t runs = 0;
@@ -196,7 +197,7 @@ static struct mr_version_extra *no_memory(void)
 }
 static const struct mr_version_extra_kind empty_kind = {no_memory, sum_outdate, sum_destroy};
 
-static void test_extras(void **state)
+TEST(test_extras)
 {
     struct mr_versions *versions = versions_of(0);
     uint32_t runs = 0;
@@ -275,7 +276,7 @@ static void *read_on(void *arg)
     return (void *)wrong;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct shared s = {.versions = versions_of(0), .writing = WRITERS};
     pthread_t writers[WRITERS], readers[READERS];
@@ -299,15 +300,4 @@ static void test_threads(void **state)
     mr_versions_release(s.versions);
     mr_version_release(v);
     assert_int_equal(destroyed, created);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_version),    cmocka_unit_test(test_zeros_and_refusals),
-        cmocka_unit_test(test_changed_in_place), cmocka_unit_test(test_held_version_stays),
-        cmocka_unit_test(test_try_hold),         cmocka_unit_test(test_extras),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests_name("versions", tests, NULL, NULL);
 }

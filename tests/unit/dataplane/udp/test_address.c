@@ -1,12 +1,9 @@
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/udp/address.h"
+#include "tests/test.h"
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
     const struct {
         const char *text, *means;
@@ -34,7 +31,7 @@ static void test_forms(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *const cases[] = {
         "",     ":7700",  "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x",
@@ -48,7 +45,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_sockaddr_and_back(void **state)
+TEST(test_sockaddr_and_back)
 {
     struct mr_address ipv4, ipv6, back;
     struct sockaddr_storage sa;
@@ -71,7 +68,7 @@ static void test_sockaddr_and_back(void **state)
     assert_memory_equal(&back, &ipv6, sizeof(back));
 }
 
-static void test_any(void **state)
+TEST(test_any)
 {
     struct mr_address a;
     char error[256];
@@ -83,7 +80,7 @@ static void test_any(void **state)
     assert_false(mr_address_is_any(&a));
 }
 
-static void all_addresses_of_a_name_are_found(void **state)
+TEST(all_addresses_of_a_name_are_found)
 {
     struct mr_address all[4];
     uint32_t count;
@@ -101,7 +98,7 @@ static void all_addresses_of_a_name_are_found(void **state)
     assert_int_equal(count, 0);
 }
 
-static void loopback_is_known(void **state)
+TEST(loopback_is_known)
 {
     static const char *const here[] = {"127.0.0.1:1", "127.255.0.9:1", "[::1]:1"};
     static const char *const elsewhere[] = {"0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1",
@@ -116,14 +113,4 @@ static void loopback_is_known(void **state)
         assert_int_equal(mr_address_resolve(elsewhere[i], true, &a, error, sizeof(error)), MR_OK);
         assert_false(mr_address_is_loopback(&a));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loopback_is_known), cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_sockaddr_and_back),
-        cmocka_unit_test(test_any),          cmocka_unit_test(all_addresses_of_a_name_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,19 +4,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <cmocka.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
 #include "dataplane/udp/udp_socket.h"
 #include "dataplane/wire/format/packet.h"
+#include "tests/test.h"
 
 /* What the kernel is made to say. */
 static struct {
@@ -150,7 +147,7 @@ static void check_both_ways(const char *listen, const char *connect, bool offloa
     close_pair(&p);
 }
 
-static void test_both_ways(void **state)
+TEST(test_both_ways)
 {
     check_both_ways("127.0.0.1:0", "127.0.0.1", true);
     check_both_ways("127.0.0.1:0", "127.0.0.1", false);
@@ -164,7 +161,7 @@ static void test_both_ways(void **state)
 
 /* One more than a run has leaves by itself. */
 /* It is received as what it is, and neither hides nor repeats the others. */
-static void test_an_empty_datagram(void **state)
+TEST(test_an_empty_datagram)
 {
     struct pair p;
     struct mr_address from = {.port = 0};
@@ -181,7 +178,7 @@ static void test_an_empty_datagram(void **state)
     close_pair(&p);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
     static const uint32_t bytes_of[] = {64, 1448, 3480, 8968};
     struct pair p;
@@ -202,7 +199,7 @@ static void test_runs(void **state)
 }
 
 /* More than a batch holds: what is full is handed over by itself. */
-static void test_many(void **state)
+TEST(test_many)
 {
     enum { ROUNDS = 40, BATCH = 100 };
     struct pair p;
@@ -235,7 +232,7 @@ static bool mtu_there(const struct mr_udp_socket *s)
     return false;
 }
 
-static void test_measures(void **state)
+TEST(test_measures)
 {
     struct mr_udp_options options = {.buffer_bytes = 64 << 10, .udp_bytes_max = 1301};
     struct mr_udp_socket small, whole;
@@ -255,7 +252,7 @@ static void test_measures(void **state)
     mr_udp_close(&whole);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct mr_udp_options options = {0};
     struct mr_udp_socket first, second;
@@ -287,12 +284,11 @@ static void expect_just(struct pair *p, uint32_t count, uint32_t bytes)
     assert_false(mr_udp_receive(p->server_in));
 }
 
-static void a_kernel_without_ipv6_has_a_wildcard(void **state)
+TEST(a_kernel_without_ipv6_has_a_wildcard)
 {
     struct pair p;
     struct mr_address from;
     char error[256];
-    (void)state;
     kernel.has_no_ipv6 = true;
     open_pair(&p, ":0", "127.0.0.1:0", true);
     assert_int_equal(p.server.family, AF_INET);
@@ -338,12 +334,11 @@ static void expect_answers(struct pair *p, uint8_t type, uint32_t count)
 }
 
 /* Answers to who has no session wait for its ARP, and leave half of the buffer to the others. */
-static void strangers_leave_room_for_the_others(void **state)
+TEST(strangers_leave_room_for_the_others)
 {
     static const uint8_t to_strangers[] = {MR_PACKET_RETRY, MR_PACKET_RESET, MR_PACKET_VERSION};
     struct pair p;
     struct mr_address client;
-    (void)state;
     open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", false);
     mr_udp_local(&p.client, &client);
     for (uint32_t i = 0; i < sizeof(to_strangers); i++) {
@@ -371,7 +366,7 @@ static void strangers_leave_room_for_the_others(void **state)
     close_pair(&p);
 }
 
-static void less_than_half_a_run_waits_for_more(void **state)
+TEST(less_than_half_a_run_waits_for_more)
 {
     struct pair p;
     const uint32_t run = mr_udp_run_datagrams(1400);
@@ -390,7 +385,7 @@ static void less_than_half_a_run_waits_for_more(void **state)
     close_pair(&p);
 }
 
-static void a_run_that_has_its_shorter_end_does_not_wait(void **state)
+TEST(a_run_that_has_its_shorter_end_does_not_wait)
 {
     struct pair p;
     struct mr_address from;
@@ -403,7 +398,7 @@ static void a_run_that_has_its_shorter_end_does_not_wait(void **state)
     close_pair(&p);
 }
 
-static void without_offload_nothing_waits(void **state)
+TEST(without_offload_nothing_waits)
 {
     struct pair p;
     open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", false);
@@ -411,22 +406,4 @@ static void without_offload_nothing_waits(void **state)
     assert_true(mr_udp_send_flush_runs(p.client_out));
     expect_just(&p, 3, 1400);
     close_pair(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_ways),
-        cmocka_unit_test(test_an_empty_datagram),
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(a_kernel_without_ipv6_has_a_wildcard),
-        cmocka_unit_test(strangers_leave_room_for_the_others),
-        cmocka_unit_test(less_than_half_a_run_waits_for_more),
-        cmocka_unit_test(a_run_that_has_its_shorter_end_does_not_wait),
-        cmocka_unit_test(without_offload_nothing_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

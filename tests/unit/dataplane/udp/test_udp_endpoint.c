@@ -1,15 +1,12 @@
 /* An endpoint on a socket: calls between two of them, what is wrong from the start, and a socket without
  * room. */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_endpoint.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/op.h"
+#include "tests/test.h"
 
 #define SEGMENTS 64u
 #define BURSTS   4u
@@ -119,7 +116,7 @@ static void close_both(struct both *x)
     mr_udp_endpoint_close(&x->server);
 }
 
-static void calls_are_answered(void **state)
+TEST(calls_are_answered)
 {
     struct both x;
     open_both(&x);
@@ -131,7 +128,7 @@ static void calls_are_answered(void **state)
     close_both(&x);
 }
 
-static void a_burst_may_be_received_and_given_later(void **state)
+TEST(a_burst_may_be_received_and_given_later)
 {
     struct both x;
     open_both(&x);
@@ -148,7 +145,7 @@ static void a_burst_may_be_received_and_given_later(void **state)
 }
 
 /* What the socket has no room for is sent later, and it is known when. */
-static void a_full_socket_is_tried_again(void **state)
+TEST(a_full_socket_is_tried_again)
 {
     struct both x;
     open_both(&x);
@@ -165,7 +162,7 @@ static void a_full_socket_is_tried_again(void **state)
     close_both(&x);
 }
 
-static void an_address_of_another_machine_is_refused(void **state)
+TEST(an_address_of_another_machine_is_refused)
 {
     struct mr_udp_endpoint e;
     char error[256] = "";
@@ -173,15 +170,4 @@ static void an_address_of_another_machine_is_refused(void **state)
     assert_non_null(strstr(error, "192.0.2.1"));
     assert_int_equal(e.socket.fd, -1);
     mr_udp_endpoint_close(&e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_answered),
-        cmocka_unit_test(a_burst_may_be_received_and_given_later),
-        cmocka_unit_test(a_full_socket_is_tried_again),
-        cmocka_unit_test(an_address_of_another_machine_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
-static void defaults_are_those_of_the_header(void **state)
+TEST(defaults_are_those_of_the_header, pair_configured)
 {
     struct mr_endpoint_config c;
     mr_endpoint_config_default(&c);
@@ -33,7 +29,7 @@ static void defaults_are_those_of_the_header(void **state)
         assert_null(ep);                                                                                     \
     } while (0)
 
-static void configurations_out_of_range_are_refused(void **state)
+TEST(configurations_out_of_range_are_refused, pair_configured)
 {
     REFUSES(c.io.tx_begin = NULL);
     REFUSES(c.io.tx_end = NULL);
@@ -59,7 +55,7 @@ static void configurations_out_of_range_are_refused(void **state)
     REFUSES(c.hold_on_restart = true); /* and nobody would be told */
 }
 
-static void memory_may_be_the_owners(void **state)
+TEST(memory_may_be_the_owners, pair_configured)
 {
     void *memory = aligned_alloc(64, 1 << 20);
     assert_non_null(memory);
@@ -77,7 +73,7 @@ static void memory_may_be_the_owners(void **state)
     free(memory);
 }
 
-static void destroying_with_calls_under_way_is_silent(void **state)
+TEST(destroying_with_calls_under_way_is_silent, pair_configured)
 {
     struct pair_call calls[3] = {0};
     pair_start(&p);
@@ -92,7 +88,7 @@ static void destroying_with_calls_under_way_is_silent(void **state)
     mr_endpoint_destroy(NULL);
 }
 
-static void an_idle_pair_sleeps(void **state)
+TEST(an_idle_pair_sleeps, pair_configured)
 {
     pair_start(&p);
     pair_open(&p);
@@ -105,14 +101,14 @@ static void an_idle_pair_sleeps(void **state)
     pair_stop(&p);
 }
 
-static void nothing_to_do_is_never(void **state)
+TEST(nothing_to_do_is_never, pair_configured)
 {
     pair_start(&p);
     assert_int_equal(mr_endpoint_poll(p.ends[PAIR_CLIENT].ep, p.now_us, 8), UINT64_MAX);
     pair_stop(&p);
 }
 
-static void time_does_not_run_backwards(void **state)
+TEST(time_does_not_run_backwards, pair_configured)
 {
     pair_start(&p);
     pair_open(&p);
@@ -126,7 +122,7 @@ static void time_does_not_run_backwards(void **state)
     pair_stop(&p);
 }
 
-static void garbage_is_counted_and_never_answered(void **state)
+TEST(garbage_is_counted_and_never_answered, pair_configured)
 {
     pair_start(&p);
     pair_open(&p);
@@ -162,7 +158,7 @@ static void garbage_is_counted_and_never_answered(void **state)
     pair_stop(&p);
 }
 
-static void each_side_alone_drops_the_others_packets(void **state)
+TEST(each_side_alone_drops_the_others_packets, pair_configured)
 {
     pair_start(&p);
     uint8_t packet[MR_HEADER_BYTES + sizeof(struct mr_hello)] = {0};
@@ -189,20 +185,4 @@ static void each_side_alone_drops_the_others_packets(void **state)
         assert_int_equal(p.ends[to].sent, 0);
     }
     pair_stop(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(defaults_are_those_of_the_header, pair_configured),
-        cmocka_unit_test_setup(configurations_out_of_range_are_refused, pair_configured),
-        cmocka_unit_test_setup(memory_may_be_the_owners, pair_configured),
-        cmocka_unit_test_setup(destroying_with_calls_under_way_is_silent, pair_configured),
-        cmocka_unit_test_setup(an_idle_pair_sleeps, pair_configured),
-        cmocka_unit_test_setup(nothing_to_do_is_never, pair_configured),
-        cmocka_unit_test_setup(time_does_not_run_backwards, pair_configured),
-        cmocka_unit_test_setup(garbage_is_counted_and_never_answered, pair_configured),
-        cmocka_unit_test_setup(each_side_alone_drops_the_others_packets, pair_configured),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

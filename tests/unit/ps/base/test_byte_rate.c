@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
 #include "ps/base/byte_rate.h"
+#include "tests/test.h"
 
 #define BLOCK (1u << 20)
 
@@ -17,10 +13,9 @@ static uint64_t taken(struct ps_byte_rate *r, uint64_t from_us, uint64_t to_us)
     return bytes;
 }
 
-static void test_the_rate_holds(void **state)
+TEST(test_the_rate_holds)
 {
     static const uint64_t rates[] = {BLOCK, 10ull * BLOCK + 7, 1000ull * BLOCK};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct ps_byte_rate r = {.bytes_per_s_max = rates[i]};
         uint64_t burst = rates[i] * PS_BYTE_RATE_PAUSE_US / 1000000 + 2ull * BLOCK;
@@ -29,38 +24,24 @@ static void test_the_rate_holds(void **state)
     }
 }
 
-static void test_a_pause_counts_for_a_moment_only(void **state)
+TEST(test_a_pause_counts_for_a_moment_only)
 {
     struct ps_byte_rate r = {.bytes_per_s_max = 100ull * BLOCK};
-    (void)state;
     taken(&r, 1000000, 1100000);
     assert_int_in_range(taken(&r, 90000000, 90000001), 5ull * BLOCK, 6ull * BLOCK);
 }
 
-static void test_none_is_no_limit(void **state)
+TEST(test_none_is_no_limit)
 {
     struct ps_byte_rate r = {0};
-    (void)state;
     for (uint32_t i = 0; i < 1000; i++)
         assert_true(ps_byte_rate_take(&r, BLOCK, 5));
 }
 
-static void test_less_than_a_block_a_second(void **state)
+TEST(test_less_than_a_block_a_second)
 {
     struct ps_byte_rate r = {.bytes_per_s_max = 1};
-    (void)state;
     assert_true(ps_byte_rate_take(&r, BLOCK, 7));
     assert_false(ps_byte_rate_take(&r, BLOCK, 1000000ull * (BLOCK - 1)));
     assert_true(ps_byte_rate_take(&r, BLOCK, 1000000ull * BLOCK + 7));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rate_holds),
-        cmocka_unit_test(test_a_pause_counts_for_a_moment_only),
-        cmocka_unit_test(test_none_is_no_limit),
-        cmocka_unit_test(test_less_than_a_block_a_second),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
 #include "ps/base/ring.h"
+#include "tests/test.h"
 
-static void test_first_in_first_out_and_bounded(void **state)
+TEST(test_first_in_first_out_and_bounded)
 {
-    (void)state;
     struct ps_ring ring = {0};
     uintptr_t buffer;
     assert_false(ps_ring_take(&ring, &buffer));
@@ -27,9 +23,8 @@ static void test_first_in_first_out_and_bounded(void **state)
     }
 }
 
-static void test_counts_wrap_around(void **state)
+TEST(test_counts_wrap_around)
 {
-    (void)state;
     struct ps_ring ring = {0};
     uintptr_t buffer;
     ring.put_count = ring.take_count = UINT32_MAX - 2;
@@ -63,9 +58,8 @@ static void *producer(void *arg)
     return NULL;
 }
 
-static void test_two_threads(void **state)
+TEST(test_two_threads)
 {
-    (void)state;
     pthread_t thread;
     for (uint32_t i = 0; i < 4; i++)
         assert_true(ps_ring_put(&back, i));
@@ -81,14 +75,4 @@ static void test_two_threads(void **state)
         assert_true(ps_ring_put(&back, buffer));
     }
     pthread_join(thread, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_in_first_out_and_bounded),
-        cmocka_unit_test(test_counts_wrap_around),
-        cmocka_unit_test(test_two_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* Blocks read ahead by threads: their order, the exact place where a bad one ends it, and visitors that stop
  * early. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +8,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "ps/checkpoint/block_stream.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define ROWS    600000u /* 12 blocks on each core: worth a few threads */
@@ -58,7 +55,7 @@ static struct ps_reader *save_and_open(const char *directory)
     return save_and_open_from(NULL, directory);
 }
 
-static void test_files_take_turns_whatever_the_batch(void **state)
+TEST(test_files_take_turns_whatever_the_batch, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint32_t batches[] = {1, 2, 3, 7, PS_STREAM_BATCH_MAX};
     for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
@@ -75,7 +72,7 @@ static void test_files_take_turns_whatever_the_batch(void **state)
 }
 
 /* All before it are handed out, and none after it, though others are read ahead. */
-static void test_a_bad_block_ends_it_exactly_there(void **state)
+TEST(test_a_bad_block_ends_it_exactly_there, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
     ps_reader_close(save_and_open(*state));
@@ -93,7 +90,8 @@ static void test_a_bad_block_ends_it_exactly_there(void **state)
     }
 }
 
-static void test_a_missing_file_is_told_before_the_first_block(void **state)
+TEST(test_a_missing_file_is_told_before_the_first_block, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     struct ps_reader *r = save_and_open(*state);
     struct seen seen = {.batch = 1, .stop_at = NOWHERE};
@@ -107,7 +105,8 @@ static void test_a_missing_file_is_told_before_the_first_block(void **state)
 }
 
 /* It has no block that could tell. */
-static void test_an_empty_file_is_not_what_the_manifest_names(void **state)
+TEST(test_an_empty_file_is_not_what_the_manifest_names, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     struct ps_manifest manifest = {.version = PS_FORMAT_VERSION, .id = 1, .file_count = 1};
     struct ps_stream *s = NULL;
@@ -124,7 +123,7 @@ static void test_an_empty_file_is_not_what_the_manifest_names(void **state)
     assert_null(s);
 }
 
-static void test_a_visitor_may_stop(void **state)
+TEST(test_a_visitor_may_stop, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint32_t places[] = {0, 1, 7, 19};
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
@@ -193,7 +192,7 @@ static enum mr_status look_held(void *arg, uint32_t link, const uint8_t *const *
     return status;
 }
 
-static void test_the_batch_before_is_held(void **state)
+TEST(test_the_batch_before_is_held, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint32_t batches[] = {1, 3, 4};
     struct fault_store store;
@@ -225,19 +224,4 @@ static void test_the_batch_before_is_held(void **state)
                          DAMAGED_BLOCK * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
         ps_reader_close(r);
     }
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_files_take_turns_whatever_the_batch),
-        CASE(test_a_bad_block_ends_it_exactly_there),
-        CASE(test_a_missing_file_is_told_before_the_first_block),
-        CASE(test_an_empty_file_is_not_what_the_manifest_names),
-        CASE(test_a_visitor_may_stop),
-        CASE(test_the_batch_before_is_held),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

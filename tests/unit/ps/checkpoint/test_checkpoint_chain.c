@@ -1,9 +1,5 @@
 /* Chains: links in order, what counts of each, and every way in which a parent is not the one it should
  * be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +11,7 @@
 #include "cluster_fixture.h"
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "tests/test.h"
 
 /* Keys 0..9 change in every way that there is. */
 static const uint8_t full[CHAIN_KEYS] = {1, 1, 1, 1, 1, 1, [20] = 1, [21] = 1, [62] = 1, [63] = 1};
@@ -48,7 +45,7 @@ static void rename_checkpoint(const char *directory, uint64_t id, const char *na
     assert_int_equal(rename(from, to), 0);
 }
 
-static void test_links_are_applied_in_order(void **state)
+TEST(test_links_are_applied_in_order, temporary_directory_setup, temporary_directory_teardown)
 {
     save_chain(*state);
     chain_check(*state, 0, 3, 3, links);
@@ -57,7 +54,7 @@ static void test_links_are_applied_in_order(void **state)
     chain_check(*state, 1, 1, 1, links);
 }
 
-static void test_a_chain_may_leave_checkpoints_out(void **state)
+TEST(test_a_chain_may_leave_checkpoints_out, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory);
@@ -69,7 +66,7 @@ static void test_a_chain_may_leave_checkpoints_out(void **state)
     chain_check(directory, 3, 3, 3, links);
 }
 
-static void test_bytes_and_manifests_are_those_of_all_links(void **state)
+TEST(test_bytes_and_manifests_are_those_of_all_links, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
@@ -106,7 +103,8 @@ static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *block
     return MR_OK;
 }
 
-static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
+TEST(test_blocks_come_link_by_link_whatever_the_batch, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     static const uint32_t batches[] = {1, 2, 3, PS_STREAM_BATCH_MAX};
     struct ps_reader *r;
@@ -122,7 +120,7 @@ static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
     ps_reader_close(r);
 }
 
-static void test_a_missing_parent_is_named(void **state)
+TEST(test_a_missing_parent_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const uint8_t *const first[] = {full};
@@ -134,7 +132,7 @@ static void test_a_missing_parent_is_named(void **state)
     check_refused(directory, 0, "checkpoint 3 is a delta on 2, which is missing");
 }
 
-static void test_a_missing_full_is_named(void **state)
+TEST(test_a_missing_full_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     save_chain(*state);
     rename_checkpoint(*state, 1, "away");
@@ -142,7 +140,7 @@ static void test_a_missing_full_is_named(void **state)
     check_refused(*state, 2, "checkpoint 2 is a delta on 1, which is missing");
 }
 
-static void test_another_parent_is_refused(void **state)
+TEST(test_another_parent_is_refused, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const uint8_t *const first[] = {full};
@@ -155,7 +153,7 @@ static void test_another_parent_is_refused(void **state)
 }
 
 /* By all of its hash: each half is compared. */
-static void test_a_parent_of_half_the_hash_is_refused(void **state)
+TEST(test_a_parent_of_half_the_hash_is_refused, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_manifest m;
     char text[PS_TEXT_BYTES];
@@ -176,7 +174,7 @@ static void test_a_parent_of_half_the_hash_is_refused(void **state)
     }
 }
 
-static void test_a_bad_block_of_a_parent_is_named(void **state)
+TEST(test_a_bad_block_of_a_parent_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const uint8_t *const first[] = {full};
@@ -189,7 +187,7 @@ static void test_a_bad_block_of_a_parent_is_named(void **state)
     chain_check(directory, 0, 3, 3, links);
 }
 
-static void test_a_bad_manifest_of_a_parent_is_named(void **state)
+TEST(test_a_bad_manifest_of_a_parent_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory);
@@ -200,7 +198,7 @@ static void test_a_bad_manifest_of_a_parent_is_named(void **state)
     check_refused(directory, 3, "ckpt-1/MANIFEST: it is missing");
 }
 
-static void test_damage_shows_while_an_unread_chain_is_read(void **state)
+TEST(test_damage_shows_while_an_unread_chain_is_read, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
@@ -217,12 +215,11 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
 
 /* A delta must have all features of its parent, as they were, but for options that can be altered and
  * features that it says were dropped. */
-static void test_features_of_a_parent_stay(void **state)
+TEST(test_features_of_a_parent_stay)
 {
     struct mr_feature was[2], is[2];
     uint32_t ids[2], other_ids[2] = {FIXTURE_TABLE, FIXTURE_VARIABLE + 1};
     char wrong[PS_TEXT_BYTES];
-    (void)state;
     fixture_features(was, ids);
     fixture_features(is, ids);
     struct ps_manifest parent = {.feature_count = 1, .features = was, .feature_ids = ids};
@@ -248,7 +245,7 @@ static void test_features_of_a_parent_stay(void **state)
     assert_string_equal(wrong, "where embedding has another dim");
 }
 
-static void test_a_delta_of_other_features_is_not_begun(void **state)
+TEST(test_a_delta_of_other_features_is_not_begun, temporary_directory_setup, temporary_directory_teardown)
 {
     struct mr_feature features[2];
     uint32_t ids[2];
@@ -282,7 +279,7 @@ static void check_not_begun(const char *directory, const char *expected)
 }
 
 /* A delta is worth nothing without all that it is based on, not its parent alone. */
-static void test_a_delta_on_a_broken_chain_is_not_begun(void **state)
+TEST(test_a_delta_on_a_broken_chain_is_not_begun, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory);
@@ -294,7 +291,8 @@ static void test_a_delta_on_a_broken_chain_is_not_begun(void **state)
     check_not_begun(directory, "checkpoint 2 is a delta on 1, which is missing");
 }
 
-static void test_a_base_that_goes_while_its_delta_is_written(void **state)
+TEST(test_a_base_that_goes_while_its_delta_is_written, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
@@ -333,7 +331,7 @@ static void copy_file(const char *from, const char *to, size_t bytes_min)
 }
 
 /* The first delta after a server was brought up to date. */
-static void test_a_delta_on_a_full_of_version_2(void **state)
+TEST(test_a_delta_on_a_full_of_version_2, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_manifest old;
@@ -365,7 +363,7 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
 }
 
 /* Tables that older versions would misread make it a checkpoint that those do not take for damaged. */
-static void test_what_tables_need_is_written(void **state)
+TEST(test_what_tables_need_is_written, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w;
@@ -391,10 +389,8 @@ static void test_what_tables_need_is_written(void **state)
     }
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
 /* A node by itself has saved where a cluster keeps its checkpoints, which goes on afterwards. */
-static void of_one_number_the_clusters_is_meant(void **state)
+TEST(of_one_number_the_clusters_is_meant, temporary_directory_setup, temporary_directory_teardown)
 {
     static const char *const nodes[] = {"a"};
     const char *directory = *state;
@@ -410,30 +406,4 @@ static void of_one_number_the_clusters_is_meant(void **state)
     assert_int_equal(ps_chain_open(ps_store_local(), directory, 4, &chain, text), MR_OK);
     assert_non_null(chain.cluster);
     ps_chain_close(&chain);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_what_tables_need_is_written),
-        CASE(test_links_are_applied_in_order),
-        CASE(test_a_chain_may_leave_checkpoints_out),
-        CASE(test_bytes_and_manifests_are_those_of_all_links),
-        CASE(test_blocks_come_link_by_link_whatever_the_batch),
-        CASE(test_a_missing_parent_is_named),
-        CASE(test_a_missing_full_is_named),
-        CASE(test_another_parent_is_refused),
-        CASE(test_a_parent_of_half_the_hash_is_refused),
-        CASE(test_a_bad_block_of_a_parent_is_named),
-        CASE(test_a_bad_manifest_of_a_parent_is_named),
-        CASE(test_damage_shows_while_an_unread_chain_is_read),
-        cmocka_unit_test(test_features_of_a_parent_stay),
-        CASE(test_a_delta_of_other_features_is_not_begun),
-        CASE(test_a_delta_on_a_broken_chain_is_not_begun),
-        CASE(test_a_base_that_goes_while_its_delta_is_written),
-        CASE(test_a_delta_on_a_full_of_version_2),
-        cmocka_unit_test_setup_teardown(of_one_number_the_clusters_is_meant, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

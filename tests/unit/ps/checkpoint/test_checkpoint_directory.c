@@ -1,7 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +9,7 @@
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
+#include "tests/test.h"
 
 #define MANY 70000u /* more than a file system lists in a few calls, and than 16 bits count */
 
@@ -43,7 +40,7 @@ static void count_file(void *arg, const char *name)
     *(uint32_t *)arg += name[0] == 'f';
 }
 
-static void test_more_names_than_are_read_is_an_error(void **state)
+TEST(test_more_names_than_are_read_is_an_error, temporary_directory_setup, temporary_directory_teardown)
 {
     static struct dirent file = {.d_name = "file"};
     const struct ps_store *store = ps_store_local();
@@ -55,7 +52,8 @@ static void test_more_names_than_are_read_is_an_error(void **state)
 }
 
 /* Others who can write beside checkpoints make links in the names of what is removed. */
-static void test_only_the_link_to_another_directory_is_removed(void **state)
+TEST(test_only_the_link_to_another_directory_is_removed, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const struct ps_store *store = ps_store_local();
     char victim[PS_PATH_BYTES], file[PS_PATH_BYTES], link[PS_PATH_BYTES];
@@ -81,7 +79,7 @@ static mode_t mode_of(const char *path)
 }
 
 /* Whatever the umask: rows are for the node's user and group. */
-static void test_other_users_do_not_read_checkpoints(void **state)
+TEST(test_other_users_do_not_read_checkpoints, temporary_directory_setup, temporary_directory_teardown)
 {
     char directory[PS_PATH_BYTES], text[PS_TEXT_BYTES];
     const mode_t umask_before = umask(0);
@@ -97,7 +95,7 @@ static void test_other_users_do_not_read_checkpoints(void **state)
     ps_checkpoint_unlock(lock);
 }
 
-static void test_newest_first(void **state)
+TEST(test_newest_first, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint64_t order[] = {5, 100, 9, 1, 11};
     uint64_t ids[8];
@@ -127,7 +125,7 @@ static int list_once(void *self, const char *path, void (*visit)(void *arg, cons
     return lists++ == 0 ? ps_store_local()->list(self, path, visit, arg) : -EIO;
 }
 
-static void test_where_there_is_none(void **state)
+TEST(test_where_there_is_none, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
@@ -146,7 +144,7 @@ static void test_where_there_is_none(void **state)
     assert_null(ids);
 }
 
-static void test_retain_keeps_the_newest(void **state)
+TEST(test_retain_keeps_the_newest, temporary_directory_setup, temporary_directory_teardown)
 {
     uint64_t ids[8];
     for (uint64_t id = 1; id <= 5; id++)
@@ -166,7 +164,7 @@ static void test_retain_keeps_the_newest(void **state)
     ps_reader_close(r);
 }
 
-static void test_retain_removes_what_dead_writers_left(void **state)
+TEST(test_retain_removes_what_dead_writers_left, temporary_directory_setup, temporary_directory_teardown)
 {
     save(*state, 1);
     make_directory(*state, ".tmp-ckpt-2");
@@ -189,7 +187,7 @@ static int list_less(void *self, const char *path, void (*visit)(void *arg, cons
     return -EIO;
 }
 
-static void test_a_list_with_gaps_is_nothing_to_go_by(void **state)
+TEST(test_a_list_with_gaps_is_nothing_to_go_by, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_store gaps = *ps_store_local();
     char text[PS_TEXT_BYTES];
@@ -205,7 +203,7 @@ static void test_a_list_with_gaps_is_nothing_to_go_by(void **state)
     assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 3);
 }
 
-static void test_the_next_number(void **state)
+TEST(test_the_next_number, temporary_directory_setup, temporary_directory_teardown)
 {
     char text[PS_TEXT_BYTES], file[PS_PATH_BYTES];
     uint64_t id = 0;
@@ -221,8 +219,6 @@ static void test_the_next_number(void **state)
     assert_non_null(strstr(text, "highest number"));
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
 static void count_name(void *arg, const char *name)
 {
     (void)name;
@@ -230,7 +226,7 @@ static void count_name(void *arg, const char *name)
 }
 
 /* A directory that holds other things, too: however many, a checkpoint among them is found. */
-static void test_a_directory_of_many_entries(void **state)
+TEST(test_a_directory_of_many_entries, temporary_directory_setup, temporary_directory_teardown)
 {
     const struct ps_store *store = ps_store_local();
     char path[PS_PATH_BYTES], name[32];
@@ -252,7 +248,7 @@ static void test_a_directory_of_many_entries(void **state)
 }
 
 /* One writer per directory; the other one learns who that is. */
-static void test_a_directory_has_one_writer(void **state)
+TEST(test_a_directory_has_one_writer, temporary_directory_setup, temporary_directory_teardown)
 {
     char text[PS_TEXT_BYTES], pid[32], path[PS_PATH_BYTES], away[PS_PATH_BYTES];
     int first, second;
@@ -277,7 +273,7 @@ static void test_a_directory_has_one_writer(void **state)
 }
 
 /* What stands in the lock file may be anybody's: too long, or nothing. */
-static void test_a_lock_file_of_any_content(void **state)
+TEST(test_a_lock_file_of_any_content, temporary_directory_setup, temporary_directory_teardown)
 {
     enum { HOLDER = 160 };
     const char *path = "held"; /* a long one would leave no room in the text */
@@ -301,23 +297,4 @@ static void test_a_lock_file_of_any_content(void **state)
     assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_OK);
     ps_checkpoint_unlock(second);
     assert_int_equal(chdir("/"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_only_the_link_to_another_directory_is_removed),
-        CASE(test_other_users_do_not_read_checkpoints),
-        CASE(test_newest_first),
-        CASE(test_more_names_than_are_read_is_an_error),
-        CASE(test_a_list_with_gaps_is_nothing_to_go_by),
-        CASE(test_a_directory_of_many_entries),
-        CASE(test_a_directory_has_one_writer),
-        CASE(test_a_lock_file_of_any_content),
-        CASE(test_the_next_number),
-        CASE(test_where_there_is_none),
-        CASE(test_retain_keeps_the_newest),
-        CASE(test_retain_removes_what_dead_writers_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* A checkpoint is written over a store that fails at its Nth call, for every N. Whatever happens, the newest
  * checkpoint that verifies afterwards is the old one or the new one, whole, and the next save succeeds. Power
  * failures: test_checkpoint_power.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
+#include "tests/test.h"
 
 #define OLD_ROWS  500u
 #define NEW_ROWS  60000u /* two blocks and more on each core */
@@ -75,7 +72,7 @@ static void fail_each_call_once(const char *directory, int error, bool descripto
 }
 
 /* From one call on all of them fail, and so does tidying up; then the disk works again. */
-static void test_a_disk_that_goes_and_comes_back(void **state)
+TEST(test_a_disk_that_goes_and_comes_back, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_old(directory);
@@ -104,7 +101,7 @@ static void test_a_disk_that_goes_and_comes_back(void **state)
 }
 
 /* Some file systems take O_DIRECT at open and refuse each write: those go through the page cache then. */
-static void test_writes_past_the_cache_are_refused(void **state)
+TEST(test_writes_past_the_cache_are_refused, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct fault_store f;
@@ -114,22 +111,22 @@ static void test_writes_past_the_cache_are_refused(void **state)
     assert_int_equal(newest(directory, 1, 1), 1);
 }
 
-static void test_io_error_at_each_call(void **state)
+TEST(test_io_error_at_each_call, temporary_directory_setup, temporary_directory_teardown)
 {
     fail_each_call_once(*state, EIO, false);
 }
 
-static void test_full_disk_at_each_call(void **state)
+TEST(test_full_disk_at_each_call, temporary_directory_setup, temporary_directory_teardown)
 {
     fail_each_call_once(*state, ENOSPC, false);
 }
 
-static void test_io_error_at_each_call_beside_io_uring(void **state)
+TEST(test_io_error_at_each_call_beside_io_uring, temporary_directory_setup, temporary_directory_teardown)
 {
     fail_each_call_once(*state, EIO, true);
 }
 
-static void test_short_writes_are_completed(void **state)
+TEST(test_short_writes_are_completed, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct fault_store f;
@@ -151,7 +148,7 @@ static void test_short_writes_are_completed(void **state)
 }
 
 /* Reading through faults: an error or the right content, never a wrong one. */
-static void test_reading_with_an_error_at_each_call(void **state)
+TEST(test_reading_with_an_error_at_each_call, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_old(directory);
@@ -176,20 +173,4 @@ static void test_reading_with_an_error_at_each_call(void **state)
         if (!f.triggered)
             break;
     }
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_io_error_at_each_call),
-        CASE(test_full_disk_at_each_call),
-        CASE(test_io_error_at_each_call_beside_io_uring),
-        CASE(test_short_writes_are_completed),
-        CASE(test_a_disk_that_goes_and_comes_back),
-        CASE(test_writes_past_the_cache_are_refused),
-        CASE(test_reading_with_an_error_at_each_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +5,7 @@
 #include <xxhash.h>
 
 #include "ps/checkpoint/checkpoint_format.h"
+#include "tests/test.h"
 
 #define ID   7u
 #define CORE 2u
@@ -46,9 +43,8 @@ static void rehash(uint8_t *block)
     header_of(block)->hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
 }
 
-static void test_sealed_block_verifies(void **state)
+TEST(test_sealed_block_verifies)
 {
-    (void)state;
     uint8_t *block = sealed_block();
     assert_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
     for (size_t i = sizeof(struct ps_block_header) + ps_record_space(24); i < PS_BLOCK_BYTES; i++)
@@ -56,9 +52,8 @@ static void test_sealed_block_verifies(void **state)
     free(block);
 }
 
-static void test_each_flipped_byte_is_found(void **state)
+TEST(test_each_flipped_byte_is_found)
 {
-    (void)state;
     uint8_t *block = sealed_block();
     /* All of header and records, then samples of the zeros behind them. */
     for (size_t i = 0; i < PS_BLOCK_BYTES; i += i < 256 ? 1 : 65521) {
@@ -71,9 +66,8 @@ static void test_each_flipped_byte_is_found(void **state)
     free(block);
 }
 
-static void test_a_block_in_another_place_is_refused(void **state)
+TEST(test_a_block_in_another_place_is_refused)
 {
-    (void)state;
     uint8_t *block = sealed_block();
     assert_non_null(ps_block_check(block, PS_FORMAT_VERSION_1, ID, CORE, NUM)); /* its manifest is older */
     assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID + 1, CORE, NUM));
@@ -94,9 +88,8 @@ static void check_forged(uint32_t payload_bytes, uint32_t record_count, struct p
     free(block);
 }
 
-static void test_forged_lengths_are_refused(void **state)
+TEST(test_forged_lengths_are_refused)
 {
-    (void)state;
     const struct ps_record client = {.kind = PS_RECORD_CLIENT, .bytes = 24};
     check_forged(PS_PAYLOAD_BYTES + 8, 1, client);
     check_forged(UINT32_MAX - 7, 1, client);
@@ -113,9 +106,8 @@ static void test_forged_lengths_are_refused(void **state)
     check_forged(56, 1, (struct ps_record){.kind = 77, .bytes = 24});
 }
 
-static void test_record_sizes(void **state)
+TEST(test_record_sizes)
 {
-    (void)state;
     const uint32_t most = PS_RECORD_BYTES_MAX;
     struct ps_record rows = {.kind = PS_RECORD_ROWS, .count = 3, .row_bytes = 16, .bytes = 72};
     assert_null(ps_record_check(&rows));
@@ -175,9 +167,8 @@ static void test_record_sizes(void **state)
     assert_non_null(ps_record_check(&observations));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     char path[PS_PATH_BYTES], file[PS_FILE_NAME_BYTES], longest[PS_PATH_BYTES];
     assert_true(ps_path_published("/d", 42, path));
     assert_string_equal(path, "/d/ckpt-42");
@@ -210,9 +201,8 @@ static void test_names(void **state)
     assert_int_equal(ps_name_temporary("ckpt-7"), 0);
 }
 
-static void test_texts_name_path_reason_and_mend(void **state)
+TEST(test_texts_name_path_reason_and_mend)
 {
-    (void)state;
     char text[PS_TEXT_BYTES], longest[400];
     ps_text_io(text, "fsync of", "/ckpt/core-000.mrc", ENOSPC);
     assert_string_equal(text,
@@ -227,9 +217,8 @@ static void test_texts_name_path_reason_and_mend(void **state)
 }
 
 /* Once, and of that error alone. */
-static void test_a_text_has_what_the_store_explained(void **state)
+TEST(test_a_text_has_what_the_store_explained)
 {
-    (void)state;
     char text[PS_TEXT_BYTES];
     ps_store_explain(EIO, "the server answered with HTTP status %d", 503);
     ps_text_io(text, "read", "/a", ENOENT);
@@ -241,19 +230,4 @@ static void test_a_text_has_what_the_store_explained(void **state)
     ps_store_explain(EIO, "no longer true");
     ps_store_explain(0, "%s", "");
     assert_null(ps_store_explanation(EIO));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sealed_block_verifies),
-        cmocka_unit_test(test_each_flipped_byte_is_found),
-        cmocka_unit_test(test_a_block_in_another_place_is_refused),
-        cmocka_unit_test(test_forged_lengths_are_refused),
-        cmocka_unit_test(test_record_sizes),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_texts_name_path_reason_and_mend),
-        cmocka_unit_test(test_a_text_has_what_the_store_explained),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,4 @@
-#include <setjmp.h>
 #include <stdalign.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -12,6 +8,7 @@
 #include <xxhash.h>
 
 #include "checkpoint_fixture.h"
+#include "tests/test.h"
 
 static struct mr_feature features[2];
 static uint32_t ids[2];
@@ -54,9 +51,8 @@ static char *example_text(void)
     return text;
 }
 
-static void test_comes_back_as_it_was(void **state)
+TEST(test_comes_back_as_it_was)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     features[0].init_a = -0.0f;
     features[0].init_b = 1.7014117e37f;
@@ -88,9 +84,8 @@ static void test_comes_back_as_it_was(void **state)
     free(text);
 }
 
-static void test_a_delta_names_its_parent(void **state)
+TEST(test_a_delta_names_its_parent)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.parent = 11;
@@ -116,9 +111,8 @@ static void test_a_delta_names_its_parent(void **state)
 }
 
 /* Of a whole one nothing changes, so that versions without partial ones read it. */
-static void test_a_partial_one_says_so(void **state)
+TEST(test_a_partial_one_says_so)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     char *text = ps_manifest_print(&m);
@@ -140,9 +134,8 @@ static void test_a_partial_one_says_so(void **state)
 
 /* Version 2 has none of the fields of chains; a text of version 3 without them, or of version 2 with them, is
  * none. */
-static void test_an_older_manifest_has_no_chain(void **state)
+TEST(test_an_older_manifest_has_no_chain)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.version = PS_FORMAT_VERSION_2;
@@ -157,9 +150,8 @@ static void test_an_older_manifest_has_no_chain(void **state)
     free(text);
 }
 
-static void test_a_manifest_of_version_4_has_no_parameters(void **state)
+TEST(test_a_manifest_of_version_4_has_no_parameters)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.version = PS_FORMAT_VERSION_4;
@@ -175,9 +167,8 @@ static void test_a_manifest_of_version_4_has_no_parameters(void **state)
 }
 
 /* 0.1 wrote version 4 without an ancestry; later versions must have one. */
-static void test_a_manifest_of_0_1_has_no_ancestry(void **state)
+TEST(test_a_manifest_of_0_1_has_no_ancestry)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.version = PS_FORMAT_VERSION_4;
@@ -199,9 +190,8 @@ static void test_a_manifest_of_0_1_has_no_ancestry(void **state)
 }
 
 /* What needs nothing new is as versions before 0.3.0 read it. */
-static void test_a_manifest_of_version_6_needs_nothing(void **state)
+TEST(test_a_manifest_of_version_6_needs_nothing)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.version = PS_FORMAT_VERSION_6;
@@ -217,9 +207,8 @@ static void test_a_manifest_of_version_6_needs_nothing(void **state)
 }
 
 /* The checks of a record against the list of parameters. */
-static void test_records_of_parameters_belong_to_one(void **state)
+TEST(test_records_of_parameters_belong_to_one)
 {
-    (void)state;
     struct ps_manifest m = example();
     static alignas(8) uint8_t block[PS_BLOCK_BYTES];
     struct ps_block_header *header = (struct ps_block_header *)(void *)block;
@@ -241,9 +230,8 @@ static void test_records_of_parameters_belong_to_one(void **state)
     assert_non_null(ps_record_check(record));
 }
 
-static void test_a_manifest_of_version_3_has_no_clock_and_no_ancestry(void **state)
+TEST(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char why[PS_TEXT_BYTES];
     m.version = PS_FORMAT_VERSION_3;
@@ -263,9 +251,8 @@ static void test_a_manifest_of_version_3_has_no_clock_and_no_ancestry(void **sta
 }
 
 /* Of many starts the newest are kept. */
-static void test_starts_go_on(void **state)
+TEST(test_starts_go_on)
 {
-    (void)state;
     struct ps_ancestry a;
     ps_ancestry_begin(&a, NULL, 100, 0);
     for (uint64_t id = 101; id < 120; id++)
@@ -279,9 +266,8 @@ static void test_starts_go_on(void **state)
     assert_int_equal(a.count, 1);
 }
 
-static void test_fields_that_came_later_are_there_when_they_are_not_0(void **state)
+TEST(test_fields_that_came_later_are_there_when_they_are_not_0)
 {
-    (void)state;
     struct ps_manifest m = example(), back;
     char *text = example_text(), why[PS_TEXT_BYTES];
     assert_null(strstr(text, "filter_bytes"));
@@ -304,9 +290,8 @@ static void test_fields_that_came_later_are_there_when_they_are_not_0(void **sta
     free(text);
 }
 
-static void test_what_json_cannot_hold_is_not_printed(void **state)
+TEST(test_what_json_cannot_hold_is_not_printed)
 {
-    (void)state;
     struct ps_manifest m = example();
     features[0].init_a = NAN;
     assert_null(ps_manifest_print(&m));
@@ -317,9 +302,8 @@ static void test_what_json_cannot_hold_is_not_printed(void **state)
     assert_null(ps_manifest_print(&m));
 }
 
-static void test_each_changed_byte_is_found(void **state)
+TEST(test_each_changed_byte_is_found)
 {
-    (void)state;
     /* 0x20 makes E of the e in 1e-10, and 0x01 another decimal of the same double. */
     static const char masks[] = {0x01, 0x20, (char)0x80};
     char *text = example_text(), why[PS_TEXT_BYTES];
@@ -336,9 +320,8 @@ static void test_each_changed_byte_is_found(void **state)
     free(text);
 }
 
-static void test_each_shorter_text_is_refused(void **state)
+TEST(test_each_shorter_text_is_refused)
 {
-    (void)state;
     char *text = example_text(), why[PS_TEXT_BYTES];
     struct ps_manifest m;
     for (size_t n = 0; n < strlen(text); n++)
@@ -373,9 +356,8 @@ static void check_refused(const char *where, const char *key, json_t *value, con
     json_decref(root);
 }
 
-static void test_wrong_fields_are_named(void **state)
+TEST(test_wrong_fields_are_named)
 {
-    (void)state;
     check_refused("", "format", json_string("tar"), "format");
     check_refused("", "needs", NULL, "needs");
     check_refused("", "needs", json_array(), "needs");
@@ -448,9 +430,8 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("parameters", "step", json_integer(1), "step");
 }
 
-static void test_the_same_content_in_other_spaces_is_refused(void **state)
+TEST(test_the_same_content_in_other_spaces_is_refused)
 {
-    (void)state;
     char *text = example_text(), why[PS_TEXT_BYTES];
     json_t *root = json_loads(text, 0, NULL);
     char *compact = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
@@ -473,9 +454,8 @@ static const char *block_check(const struct ps_manifest *m, uint32_t kind, uint3
     return ps_manifest_block_check(m, (const uint8_t *)&block);
 }
 
-static void test_records_belong_to_features_of_the_manifest(void **state)
+TEST(test_records_belong_to_features_of_the_manifest)
 {
-    (void)state;
     struct ps_manifest m = example();
     static const uint32_t of_tables[] = {PS_RECORD_ROWS, PS_RECORD_GONE, PS_RECORD_OBSERVATIONS};
     m.parent = 11;
@@ -492,38 +472,12 @@ static void test_records_belong_to_features_of_the_manifest(void **state)
     assert_null(block_check(&m, PS_RECORD_OBSERVATIONS, FIXTURE_TABLE));
 }
 
-static void test_not_even_json(void **state)
+TEST(test_not_even_json)
 {
-    (void)state;
     static const char *const texts[] = {
         "", "{", "[]", "null", "{}", "{\"format\":1}", "{\"a\":1,\"a\":2}", "\xff\xfe"};
     struct ps_manifest m;
     char why[PS_TEXT_BYTES];
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         assert_false(ps_manifest_parse(texts[i], strlen(texts[i]), &m, why));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comes_back_as_it_was),
-        cmocka_unit_test(test_a_delta_names_its_parent),
-        cmocka_unit_test(test_a_partial_one_says_so),
-        cmocka_unit_test(test_an_older_manifest_has_no_chain),
-        cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
-        cmocka_unit_test(test_a_manifest_of_version_4_has_no_parameters),
-        cmocka_unit_test(test_a_manifest_of_0_1_has_no_ancestry),
-        cmocka_unit_test(test_a_manifest_of_version_6_needs_nothing),
-        cmocka_unit_test(test_records_of_parameters_belong_to_one),
-        cmocka_unit_test(test_starts_go_on),
-        cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
-        cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
-        cmocka_unit_test(test_each_changed_byte_is_found),
-        cmocka_unit_test(test_each_shorter_text_is_refused),
-        cmocka_unit_test(test_wrong_fields_are_named),
-        cmocka_unit_test(test_the_same_content_in_other_spaces_is_refused),
-        cmocka_unit_test(test_records_belong_to_features_of_the_manifest),
-        cmocka_unit_test(test_not_even_json),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * next save must succeed.
  *
  * MILLRACE_POWER_SEEDS: fates drawn for each change (6 unless set). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +12,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "power_store.h"
+#include "tests/test.h"
 
 #define DIRECTORY      "/checkpoints"
 #define SEEDS_DEFAULT  6u
@@ -256,18 +253,16 @@ static void judge_variant(const struct story *s, uint64_t variant)
         judge_moment(s, end, seed);
 }
 
-static void test_first_save(void **state)
+TEST(test_first_save)
 {
-    (void)state;
     struct story s = {.power = power_store_create()};
     tell_save(&s, power_store_calls(s.power), 1, TWO_BLOCK_ROWS);
     judge(&s);
     power_store_destroy(s.power);
 }
 
-static void test_saves_and_retention(void **state)
+TEST(test_saves_and_retention)
 {
-    (void)state;
     struct story s = {.power = power_store_create()};
     const struct ps_store *store = power_store_calls(s.power);
     for (uint64_t id = 1; id <= 4; id++) {
@@ -279,9 +274,8 @@ static void test_saves_and_retention(void **state)
 }
 
 /* A call of the second save fails, each in turn; the third one is made by whoever comes next. */
-static void test_failure_and_next_save(void **state)
+TEST(test_failure_and_next_save)
 {
-    (void)state;
     for (uint32_t n = 1, reached = 1; reached; n++) {
         struct story s = {.power = power_store_create()};
         struct fault_store f;
@@ -298,9 +292,8 @@ static void test_failure_and_next_save(void **state)
     }
 }
 
-static void test_chains_and_retention(void **state)
+TEST(test_chains_and_retention)
 {
-    (void)state;
     struct story s = {.power = power_store_create()};
     const struct ps_store *store = power_store_calls(s.power);
     for (uint32_t i = 0; i < 7; i++) {
@@ -312,9 +305,8 @@ static void test_chains_and_retention(void **state)
 }
 
 /* A call of a delta fails, each in turn: the next save is a full. */
-static void test_failure_of_a_delta(void **state)
+TEST(test_failure_of_a_delta)
 {
-    (void)state;
     for (uint32_t n = 1, reached = 1; reached; n++) {
         struct story s = {.power = power_store_create()};
         const struct ps_store *store = power_store_calls(s.power);
@@ -332,16 +324,4 @@ static void test_failure_of_a_delta(void **state)
         power_store_destroy(s.power);
         reached = f.triggered;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_save),
-        cmocka_unit_test(test_saves_and_retention),
-        cmocka_unit_test(test_failure_and_next_save),
-        cmocka_unit_test(test_chains_and_retention),
-        cmocka_unit_test(test_failure_of_a_delta),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* Damage of every kind: the damaged checkpoint is refused, naming file and block; without an id the older one
  * is taken. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +10,7 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
+#include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
 #define OLD_ROWS 300u
@@ -60,7 +57,7 @@ static off_t file_bytes(const char *path)
     return st.st_size;
 }
 
-static void test_a_changed_byte_anywhere_in_a_block(void **state)
+TEST(test_a_changed_byte_anywhere_in_a_block, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -90,7 +87,7 @@ static void test_a_changed_byte_anywhere_in_a_block(void **state)
     ps_reader_close(r);
 }
 
-static void test_a_changed_byte_in_the_manifest(void **state)
+TEST(test_a_changed_byte_in_the_manifest, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -102,7 +99,7 @@ static void test_a_changed_byte_in_the_manifest(void **state)
     }
 }
 
-static void test_files_that_are_cut_or_longer(void **state)
+TEST(test_files_that_are_cut_or_longer, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -127,7 +124,7 @@ static void test_files_that_are_cut_or_longer(void **state)
     }
 }
 
-static void test_missing_files(void **state)
+TEST(test_missing_files, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -141,7 +138,7 @@ static void test_missing_files(void **state)
     check_damaged(directory, "MANIFEST");
 }
 
-static void test_an_empty_or_huge_manifest(void **state)
+TEST(test_an_empty_or_huge_manifest, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -152,7 +149,7 @@ static void test_an_empty_or_huge_manifest(void **state)
 }
 
 /* Whole, valid blocks in a wrong place: another file of the same checkpoint, and another checkpoint. */
-static void test_exchanged_files(void **state)
+TEST(test_exchanged_files, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -173,7 +170,7 @@ static void test_exchanged_files(void **state)
 }
 
 /* A valid checkpoint under another checkpoint's name. */
-static void test_a_renamed_checkpoint(void **state)
+TEST(test_a_renamed_checkpoint, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -188,7 +185,7 @@ static void test_a_renamed_checkpoint(void **state)
 }
 
 /* The same id written twice, with other content: blocks fit in, the manifest's hash of hashes tells. */
-static void test_blocks_of_an_earlier_attempt(void **state)
+TEST(test_blocks_of_an_earlier_attempt, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -206,7 +203,7 @@ static void test_blocks_of_an_earlier_attempt(void **state)
     free(kept);
 }
 
-static void test_nothing_there(void **state)
+TEST(test_nothing_there, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
@@ -221,7 +218,7 @@ static void test_nothing_there(void **state)
 }
 
 /* What a later version wrote is not damaged: older parameters are not taken in its place. */
-static void test_a_newer_format_is_no_reason_to_fall_back(void **state)
+TEST(test_a_newer_format_is_no_reason_to_fall_back, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_reader *r = NULL;
@@ -253,7 +250,7 @@ static void expect_unknown(const char *directory, const char *where, const char 
 }
 
 /* Its hash is right, so it is as it was written: by a version that knows more than this one. */
-static void test_unknown_content_is_no_damage(void **state)
+TEST(test_unknown_content_is_no_damage, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -263,7 +260,7 @@ static void test_unknown_content_is_no_damage(void **state)
     expect_unknown(directory, "features", "cuteness", json_real(1.5), "not as it was written");
 }
 
-static void test_an_unknown_capability_is_no_damage(void **state)
+TEST(test_an_unknown_capability_is_no_damage, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -297,7 +294,8 @@ static void fail_each_call_and_fall_back_never(const char *directory, int error)
     assert_true(refused >= 3);
 }
 
-static void test_an_error_of_the_machine_is_no_reason_to_fall_back(void **state)
+TEST(test_an_error_of_the_machine_is_no_reason_to_fall_back, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     static const int errors[] = {EMFILE, EIO, EINVAL, EACCES};
     save_two(*state);
@@ -313,7 +311,7 @@ static enum mr_status stop_at_third(void *arg, const struct ps_record *record, c
     return ++*seen == 3 ? MR_OUT_OF_MEMORY : MR_OK;
 }
 
-static void test_the_visitor_can_stop(void **state)
+TEST(test_the_visitor_can_stop, temporary_directory_setup, temporary_directory_teardown)
 {
     save_two(*state);
     struct ps_reader *r;
@@ -326,7 +324,7 @@ static void test_the_visitor_can_stop(void **state)
 }
 
 /* Damage after opening is noticed before the damaged block reaches the visitor. */
-static void test_damage_after_opening(void **state)
+TEST(test_damage_after_opening, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_two(directory);
@@ -340,28 +338,4 @@ static void test_damage_after_opening(void **state)
     assert_int_equal(seen, 10);
     assert_non_null(strstr(text, "core-000.mrc: block 0: its hash"));
     ps_reader_close(r);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_a_changed_byte_anywhere_in_a_block),
-        CASE(test_a_changed_byte_in_the_manifest),
-        CASE(test_files_that_are_cut_or_longer),
-        CASE(test_missing_files),
-        CASE(test_an_empty_or_huge_manifest),
-        CASE(test_exchanged_files),
-        CASE(test_a_renamed_checkpoint),
-        CASE(test_blocks_of_an_earlier_attempt),
-        CASE(test_nothing_there),
-        CASE(test_a_newer_format_is_no_reason_to_fall_back),
-        CASE(test_unknown_content_is_no_damage),
-        CASE(test_an_unknown_capability_is_no_damage),
-        CASE(test_an_error_of_the_machine_is_no_reason_to_fall_back),
-        CASE(test_the_visitor_can_stop),
-        CASE(test_damage_after_opening),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

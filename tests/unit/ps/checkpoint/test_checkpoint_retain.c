@@ -1,9 +1,5 @@
 /* Retention: chains go as a whole, and at whatever call it stops, each checkpoint that is left has its
  * parents. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +10,7 @@
 
 #include "chain_fixture.h"
 #include "fault_store.h"
+#include "tests/test.h"
 
 /* A full and its deltas: first, first + 1, .. last. */
 static void save_chain(const char *directory, uint64_t first, uint64_t last)
@@ -31,7 +28,7 @@ static void check_ids(const char *directory, const uint64_t *expected, uint32_t 
     assert_int_equal(fixture_count(directory, ".tmp-"), 0);
 }
 
-static void test_the_newest_chains_stay_whole(void **state)
+TEST(test_the_newest_chains_stay_whole, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 3);
@@ -46,7 +43,7 @@ static void test_the_newest_chains_stay_whole(void **state)
 }
 
 /* As new as its newest link, not as its full. */
-static void test_a_chain_that_goes_on_is_new(void **state)
+TEST(test_a_chain_that_goes_on_is_new, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 2);
@@ -56,7 +53,7 @@ static void test_a_chain_that_goes_on_is_new(void **state)
     check_ids(directory, (const uint64_t[]){4, 2, 1}, 3);
 }
 
-static void test_a_branch_belongs_to_its_chain(void **state)
+TEST(test_a_branch_belongs_to_its_chain, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 3);
@@ -69,7 +66,7 @@ static void test_a_branch_belongs_to_its_chain(void **state)
 }
 
 /* Nothing broken takes the place of something whole. */
-static void test_what_is_broken_does_not_count(void **state)
+TEST(test_what_is_broken_does_not_count, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 2);
@@ -84,7 +81,7 @@ static void test_what_is_broken_does_not_count(void **state)
     check_ids(directory, (const uint64_t[]){7, 6, 5}, 3);
 }
 
-static void test_nothing_goes_when_nothing_is_whole(void **state)
+TEST(test_nothing_goes_when_nothing_is_whole, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 2);
@@ -95,7 +92,7 @@ static void test_nothing_goes_when_nothing_is_whole(void **state)
 
 /* A server of an older version runs on the directory for a while: what it cannot read, and what that may be
  * based on, stays. */
-static void test_a_newer_format_stays_with_all_before_it(void **state)
+TEST(test_a_newer_format_stays_with_all_before_it, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 2);
@@ -110,7 +107,8 @@ static void test_a_newer_format_stays_with_all_before_it(void **state)
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
-static void test_what_has_unknown_content_stays_with_all_before_it(void **state)
+TEST(test_what_has_unknown_content_stays_with_all_before_it, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain(directory, 1, 2);
@@ -122,7 +120,7 @@ static void test_what_has_unknown_content_stays_with_all_before_it(void **state)
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
-static void test_what_is_being_read_stays(void **state)
+TEST(test_what_is_being_read_stays, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_reader *r;
@@ -157,7 +155,8 @@ static uint32_t check_all_whole(const char *directory)
 }
 
 /* The process dies in the middle of retention, at each of its calls; then it is done again. */
-static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
+TEST(test_no_delta_lacks_its_parent_wherever_it_stops, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     struct fault_store f;
@@ -180,7 +179,8 @@ static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
 }
 
 /* A single call fails: no chain that should stay goes for it. */
-static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
+TEST(test_a_failing_disk_loses_nothing_that_should_stay, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     static const int errors[] = {EIO, EMFILE};
@@ -226,7 +226,8 @@ static void set_age(const char *directory, uint64_t id, int64_t age_s)
     assert_int_equal(utimensat(AT_FDCWD, fixture_path(directory, id, PS_MANIFEST_NAME), times, 0), 0);
 }
 
-static void test_what_trainers_ask_for_displaces_nothing_else(void **state)
+TEST(test_what_trainers_ask_for_displaces_nothing_else, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 2, .keep_trainers = 3};
@@ -244,7 +245,7 @@ static void test_what_trainers_ask_for_displaces_nothing_else(void **state)
 }
 
 /* What builds on a trainer's is the node's, and needs it. */
-static void test_a_chain_of_both_is_not_the_trainers(void **state)
+TEST(test_a_chain_of_both_is_not_the_trainers, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_chain_by_trainer(directory, 1, 1);
@@ -258,7 +259,7 @@ static void test_a_chain_of_both_is_not_the_trainers(void **state)
     check_ids(directory, (const uint64_t[]){7, 6}, 2);
 }
 
-static void test_elsewhere_only_trainers_checkpoints_go(void **state)
+TEST(test_elsewhere_only_trainers_checkpoints_go, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 1, .keep_trainers = 1, .trainers_only = true};
@@ -273,7 +274,8 @@ static void test_elsewhere_only_trainers_checkpoints_go(void **state)
 }
 
 /* A burst of saves leaves what was there before it until that has its age. */
-static void test_a_burst_does_not_displace_what_was_before_it(void **state)
+TEST(test_a_burst_does_not_displace_what_was_before_it, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 3, .keep_trainers = 2, .least_age_s = 3600};
@@ -295,27 +297,4 @@ static void test_a_burst_does_not_displace_what_was_before_it(void **state)
         ps_checkpoint_retain(NULL, directory, &retention);
     }
     check_ids(directory, (const uint64_t[]){15, 12, 11, 10, 9}, 5);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_the_newest_chains_stay_whole),
-        CASE(test_a_chain_that_goes_on_is_new),
-        CASE(test_a_branch_belongs_to_its_chain),
-        CASE(test_what_is_broken_does_not_count),
-        CASE(test_nothing_goes_when_nothing_is_whole),
-        CASE(test_a_newer_format_stays_with_all_before_it),
-        CASE(test_what_has_unknown_content_stays_with_all_before_it),
-        CASE(test_what_is_being_read_stays),
-        CASE(test_what_trainers_ask_for_displaces_nothing_else),
-        CASE(test_a_chain_of_both_is_not_the_trainers),
-        CASE(test_elsewhere_only_trainers_checkpoints_go),
-        CASE(test_a_burst_does_not_displace_what_was_before_it),
-        CASE(test_no_delta_lacks_its_parent_wherever_it_stops),
-        CASE(test_a_failing_disk_loses_nothing_that_should_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

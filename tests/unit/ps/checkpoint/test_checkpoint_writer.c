@@ -1,7 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,6 +14,7 @@
 #include "fault_store.h"
 #include "ps/base/byte_rate.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "tests/test.h"
 #include "tests/unit/ps/uring_there.h"
 #include "tests/wait.h"
 
@@ -36,7 +33,7 @@ static void *core_thread(void *arg)
     return NULL;
 }
 
-static void test_cores_write_at_the_same_time(void **state)
+TEST(test_cores_write_at_the_same_time, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w;
@@ -76,7 +73,7 @@ static void test_cores_write_at_the_same_time(void **state)
     assert_int_equal(fixture_count(directory, ".tmp-"), 0);
 }
 
-static void test_a_full_ring_refuses_and_never_blocks(void **state)
+TEST(test_a_full_ring_refuses_and_never_blocks, temporary_directory_setup, temporary_directory_teardown)
 {
     struct fault_store f;
     fault_store_init(&f);
@@ -119,7 +116,7 @@ static pid_t writer_thread(void)
     return found;
 }
 
-static void test_the_thread_keeps_off_the_data_cores(void **state)
+TEST(test_the_thread_keeps_off_the_data_cores, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer_options options = fixture_options(*state, 1);
     options.core_count = 1;
@@ -157,7 +154,7 @@ static uint64_t writer_blocked_signals(void)
     return blocked;
 }
 
-static void test_signals_are_for_others(void **state)
+TEST(test_signals_are_for_others, temporary_directory_setup, temporary_directory_teardown)
 {
     const uint64_t wanted = UINT64_C(1) << (SIGTERM - 1) | UINT64_C(1) << (SIGINT - 1);
     struct ps_writer *w;
@@ -172,7 +169,7 @@ static void test_signals_are_for_others(void **state)
     fixture_publish(w, FIXTURE_CORES);
 }
 
-static void test_small_records_share_a_block(void **state)
+TEST(test_small_records_share_a_block, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w;
     char text[PS_TEXT_BYTES];
@@ -194,7 +191,7 @@ static int note_reserve(struct ps_store_file *file, uint64_t bytes)
     return ps_store_local()->reserve(file, bytes);
 }
 
-static void test_no_more_room_is_set_aside_than_expected(void **state)
+TEST(test_no_more_room_is_set_aside_than_expected, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_store store = *ps_store_local();
     struct ps_writer *w;
@@ -213,7 +210,7 @@ static void test_no_more_room_is_set_aside_than_expected(void **state)
 }
 
 /* However much was expected, files are as long as what was written, and take no more of the disk. */
-static void test_room_set_aside_goes_back(void **state)
+TEST(test_room_set_aside_goes_back, temporary_directory_setup, temporary_directory_teardown)
 {
     static const uint64_t expected_bytes[] = {0, 1, PS_BLOCK_BYTES, 1u << 30};
     for (uint64_t id = 1; id <= sizeof(expected_bytes) / sizeof(*expected_bytes); id++) {
@@ -242,7 +239,7 @@ static void test_room_set_aside_goes_back(void **state)
     }
 }
 
-static void test_a_core_may_have_nothing_to_write(void **state)
+TEST(test_a_core_may_have_nothing_to_write, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w;
     struct ps_reader *r;
@@ -254,7 +251,7 @@ static void test_a_core_may_have_nothing_to_write(void **state)
     ps_reader_close(r);
 }
 
-static void test_abort_leaves_nothing_behind(void **state)
+TEST(test_abort_leaves_nothing_behind, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w;
     char text[PS_TEXT_BYTES];
@@ -274,7 +271,7 @@ static void test_abort_leaves_nothing_behind(void **state)
     assert_int_equal(fixture_count(*state, ""), 0);
 }
 
-static void test_an_existing_id_is_refused(void **state)
+TEST(test_an_existing_id_is_refused, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w = NULL;
     char text[PS_TEXT_BYTES];
@@ -287,7 +284,7 @@ static void test_an_existing_id_is_refused(void **state)
     ps_reader_close(r);
 }
 
-static void test_what_a_dead_writer_left_is_replaced(void **state)
+TEST(test_what_a_dead_writer_left_is_replaced, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[PS_PATH_BYTES], file[PS_PATH_BYTES];
     assert_true(ps_path_temporary(*state, 1, path));
@@ -301,7 +298,7 @@ static void test_what_a_dead_writer_left_is_replaced(void **state)
     assert_int_equal(fixture_count(*state, ".tmp-"), 0);
 }
 
-static void test_a_live_writer_is_left_alone(void **state)
+TEST(test_a_live_writer_is_left_alone, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *first, *second = NULL;
     char text[PS_TEXT_BYTES];
@@ -315,7 +312,7 @@ static void test_a_live_writer_is_left_alone(void **state)
     assert_int_equal(fixture_finish(first).status, MR_OK);
 }
 
-static void test_wrong_directories_are_named(void **state)
+TEST(test_wrong_directories_are_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w = NULL;
@@ -339,7 +336,8 @@ static void test_wrong_directories_are_named(void **state)
     assert_int_equal(fixture_count(path, "ckpt-1"), 1);
 }
 
-static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
+TEST(test_what_the_manifest_cannot_hold_is_refused_at_once, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     struct mr_feature features[2];
     uint32_t ids[2];
@@ -375,7 +373,7 @@ static void append_block(struct ps_writer *w, uint32_t core)
     memset(at, 1, record.bytes);
 }
 
-static void test_the_rate_limit_holds(void **state)
+TEST(test_the_rate_limit_holds, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w = start_limited(*state, 40u << 20, 4);
     for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
@@ -391,7 +389,7 @@ static void test_the_rate_limit_holds(void **state)
 }
 
 /* A block in twelve days: who waits for it would not come back. */
-static void test_a_limited_writer_is_aborted_at_once(void **state)
+TEST(test_a_limited_writer_is_aborted_at_once, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ps_writer *w = start_limited(*state, 1, 4);
     append_block(w, 0);
@@ -416,7 +414,7 @@ static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t p
     return ps_writer_start(NULL, &options, out, text);
 }
 
-static void test_a_delta_is_tied_to_its_parent(void **state)
+TEST(test_a_delta_is_tied_to_its_parent, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w = NULL;
@@ -437,7 +435,8 @@ static void test_a_delta_is_tied_to_its_parent(void **state)
     ps_manifest_clear(&m);
 }
 
-static void test_a_delta_without_a_whole_parent_is_not_begun(void **state)
+TEST(test_a_delta_without_a_whole_parent_is_not_begun, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w = NULL;
@@ -453,7 +452,8 @@ static void test_a_delta_without_a_whole_parent_is_not_begun(void **state)
 }
 
 /* The same number is not enough: it must be the one whose rows the delta is about. */
-static void test_a_delta_on_another_checkpoint_of_that_number_is_not_begun(void **state)
+TEST(test_a_delta_on_another_checkpoint_of_that_number_is_not_begun, temporary_directory_setup,
+     temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_writer *w = NULL;
@@ -474,32 +474,4 @@ static void test_a_delta_on_another_checkpoint_of_that_number_is_not_begun(void 
     assert_null(w);
     assert_non_null(strstr(text, "a delta on checkpoint 1: another checkpoint has come in the place"));
     assert_int_equal(fixture_count(directory, ""), 1);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_cores_write_at_the_same_time),
-        CASE(test_a_full_ring_refuses_and_never_blocks),
-        CASE(test_the_thread_keeps_off_the_data_cores),
-        CASE(test_small_records_share_a_block),
-        CASE(test_signals_are_for_others),
-        CASE(test_room_set_aside_goes_back),
-        CASE(test_no_more_room_is_set_aside_than_expected),
-        CASE(test_a_core_may_have_nothing_to_write),
-        CASE(test_abort_leaves_nothing_behind),
-        CASE(test_an_existing_id_is_refused),
-        CASE(test_what_a_dead_writer_left_is_replaced),
-        CASE(test_a_live_writer_is_left_alone),
-        CASE(test_wrong_directories_are_named),
-        CASE(test_what_the_manifest_cannot_hold_is_refused_at_once),
-        CASE(test_the_rate_limit_holds),
-        CASE(test_a_limited_writer_is_aborted_at_once),
-        CASE(test_a_delta_is_tied_to_its_parent),
-        CASE(test_a_delta_without_a_whole_parent_is_not_begun),
-        CASE(test_a_delta_on_another_checkpoint_of_that_number_is_not_begun),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,4 @@
 /* The file CLUSTER: what is written comes back, and nothing else is taken for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +6,7 @@
 #include "cluster_fixture.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/command.h"
+#include "tests/test.h"
 
 static struct ps_cluster_manifest example(void)
 {
@@ -30,7 +27,7 @@ static struct ps_cluster_manifest example(void)
     return m;
 }
 
-static void comes_back_as_it_was(void **state)
+TEST(comes_back_as_it_was)
 {
     struct ps_cluster_manifest m = example(), back;
     char text[PS_TEXT_BYTES] = "";
@@ -43,7 +40,7 @@ static void comes_back_as_it_was(void **state)
     free(json);
 }
 
-static void has_a_part_of_each_of_many_nodes(void **state)
+TEST(has_a_part_of_each_of_many_nodes)
 {
     struct ps_cluster_manifest m = example(), back;
     char text[PS_TEXT_BYTES] = "";
@@ -62,7 +59,7 @@ static void has_a_part_of_each_of_many_nodes(void **state)
 }
 
 /* Whatever byte is changed, and wherever the text ends too early. */
-static void any_change_is_noticed(void **state)
+TEST(any_change_is_noticed)
 {
     struct ps_cluster_manifest m = example(), back;
     char text[PS_TEXT_BYTES];
@@ -92,7 +89,7 @@ static void refuse(struct ps_cluster_manifest m, const char *why)
     free(json);
 }
 
-static void wrong_contents_are_refused(void **state)
+TEST(wrong_contents_are_refused)
 {
     static const char *const names[] = {"",    ".",      "..",        ".hidden",       "a/b",
                                         "c d", "ckpt-7", "CLUSTER-7", "host.example_2"};
@@ -117,7 +114,7 @@ static void wrong_contents_are_refused(void **state)
 }
 
 /* What needs nothing new is as versions before 0.3.0 read it. */
-static void version_1_needs_nothing(void **state)
+TEST(version_1_needs_nothing, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_cluster_manifest m = example(), back;
@@ -137,7 +134,7 @@ static void version_1_needs_nothing(void **state)
 }
 
 /* A right hash says that it is as some version wrote it. */
-static void what_is_not_known_is_no_damage(void **state)
+TEST(what_is_not_known_is_no_damage, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_cluster_manifest m = example(), back;
@@ -155,7 +152,7 @@ static void what_is_not_known_is_no_damage(void **state)
     assert_non_null(strstr(text, "it needs \"telepathy\", and was written by version 0.9.1+0badcafe"));
 }
 
-static void lies_beside_the_nodes_folders(void **state)
+TEST(lies_beside_the_nodes_folders, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ps_cluster_manifest m = example(), back;
@@ -190,7 +187,7 @@ static void lies_beside_the_nodes_folders(void **state)
     assert_int_equal(ps_cluster_manifest_read(store, directory, 13, &back, text), MR_CHECKPOINT_CORRUPT);
 }
 
-static void names_have_one_spelling(void **state)
+TEST(names_have_one_spelling)
 {
     assert_int_equal(ps_name_cluster("CLUSTER-7"), 7);
     assert_int_equal(ps_name_cluster("CLUSTER-07"), 0);
@@ -233,7 +230,7 @@ static void refuse_chain(const char *directory, uint64_t id, const char *why)
         fail_msg("\"%s\" does not say \"%s\"", text, why);
 }
 
-static void parts_must_be_those_that_were_committed(void **state)
+TEST(parts_must_be_those_that_were_committed, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES], text[PS_TEXT_BYTES];
@@ -252,24 +249,4 @@ static void parts_must_be_those_that_were_committed(void **state)
     assert_true(ps_path_join(directory, "c", path));
     assert_int_equal(command_run("rm -r %s/ckpt-5", path), 0);
     refuse_chain(directory, 5, "c/ckpt-5: there is no such checkpoint");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back_as_it_was),
-        cmocka_unit_test(has_a_part_of_each_of_many_nodes),
-        cmocka_unit_test(any_change_is_noticed),
-        cmocka_unit_test(wrong_contents_are_refused),
-        cmocka_unit_test(names_have_one_spelling),
-        cmocka_unit_test_setup_teardown(version_1_needs_nothing, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_known_is_no_damage, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(lies_beside_the_nodes_folders, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(parts_must_be_those_that_were_committed, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* Which checkpoints of a cluster go: CLUSTER files first, and of the parts what none of the others needs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "chain_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/checkpoint/cluster_retain.h"
+#include "tests/test.h"
 
 static const char *const nodes[] = {"a", "b"};
 
@@ -46,7 +43,7 @@ static void retain(const char *directory, uint64_t committed, uint32_t keep)
     }
 }
 
-static void parts_stay_as_long_as_they_are_needed(void **state)
+TEST(parts_stay_as_long_as_they_are_needed, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     make(directory);
@@ -66,7 +63,7 @@ static void parts_stay_as_long_as_they_are_needed(void **state)
 }
 
 /* The node that a trainer asked has marked its part. */
-static void what_trainers_ask_for_displaces_nothing_else(void **state)
+TEST(what_trainers_ask_for_displaces_nothing_else, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 2, .keep_trainers = 1};
@@ -83,7 +80,7 @@ static void what_trainers_ask_for_displaces_nothing_else(void **state)
 }
 
 /* They are younger than that. */
-static void a_burst_does_not_displace_what_was_before_it(void **state)
+TEST(a_burst_does_not_displace_what_was_before_it, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 3, .least_age_s = UINT32_MAX};
@@ -93,7 +90,7 @@ static void a_burst_does_not_displace_what_was_before_it(void **state)
 }
 
 /* Parts after the committed one may be those of the next; one that nobody committed goes with the next. */
-static void what_comes_after_stays(void **state)
+TEST(what_comes_after_stays, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char a[PS_PATH_BYTES];
@@ -110,7 +107,7 @@ static void what_comes_after_stays(void **state)
 
 /* A leader lost its session while its file was on its way: the cut was given up, and its parts went. It
  * stands for no checkpoint, and takes no other's place. */
-static void a_file_that_came_too_late_goes(void **state)
+TEST(a_file_that_came_too_late_goes, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char a[PS_PATH_BYTES], late[PS_PATH_BYTES], kept[PS_PATH_BYTES + 8];
@@ -142,7 +139,7 @@ static bool is_there(const char *directory, const char *name)
     return access(path, F_OK) == 0;
 }
 
-static void what_a_dead_writer_left_goes(void **state)
+TEST(what_a_dead_writer_left_goes, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     make(directory);
@@ -157,7 +154,7 @@ static void what_a_dead_writer_left_goes(void **state)
 }
 
 /* A node of an older version leads for a while. */
-static void what_a_later_version_wrote_stays(void **state)
+TEST(what_a_later_version_wrote_stays, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
@@ -173,7 +170,7 @@ static void what_a_later_version_wrote_stays(void **state)
 }
 
 /* Without the file that is said to be committed nothing is known. */
-static void nothing_goes_in_doubt(void **state)
+TEST(nothing_goes_in_doubt, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
@@ -183,27 +180,4 @@ static void nothing_goes_in_doubt(void **state)
     assert_true(ps_path_join(directory, "a", path));
     ps_cluster_retain_parts(ps_store_local(), directory, path, 10);
     expect(directory, "a", "2 4 6 8 10 ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parts_stay_as_long_as_they_are_needed, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_trainers_ask_for_displaces_nothing_else,
-                                        temporary_directory_setup, temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_burst_does_not_displace_what_was_before_it,
-                                        temporary_directory_setup, temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_comes_after_stays, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_file_that_came_too_late_goes, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_a_dead_writer_left_goes, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(what_a_later_version_wrote_stays, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(nothing_goes_in_doubt, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

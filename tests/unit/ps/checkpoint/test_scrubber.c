@@ -1,14 +1,11 @@
 /* Checkpoints are read again, and what is damaged is found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "ps/base/counter.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/scrubber.h"
+#include "tests/test.h"
 #include "tests/unit/ps/chain_fixture.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
@@ -73,7 +70,7 @@ static void check(const struct fixture *x, uint64_t damaged, uint64_t damaged_id
     assert_int_equal(ps_counter_read(&x->counters.damaged_id), damaged_id);
 }
 
-static void whole_ones_are_read_again_and_again(void **state)
+TEST(whole_ones_are_read_again_and_again, set_up, tear_down)
 {
     struct fixture *x = *state;
     start(x);
@@ -87,7 +84,7 @@ static void whole_ones_are_read_again_and_again(void **state)
 }
 
 /* The full one of the older chain: neither it nor its delta can be restored, and they are one chain. */
-static void an_old_base_is_found(void **state)
+TEST(an_old_base_is_found, set_up, tear_down)
 {
     struct fixture *x = *state;
     start(x);
@@ -99,7 +96,7 @@ static void an_old_base_is_found(void **state)
     assert_int_equal(sem_trywait(&x->found), -1);
 }
 
-static void the_newest_is_reported_whatever_of_its_chain_is_damaged(void **state)
+TEST(the_newest_is_reported_whatever_of_its_chain_is_damaged, set_up, tear_down)
 {
     struct fixture *x = *state;
     start(x);
@@ -111,7 +108,7 @@ static void the_newest_is_reported_whatever_of_its_chain_is_damaged(void **state
     check(x, 1, 0);
 }
 
-static void partial_ones_are_read_too(void **state)
+TEST(partial_ones_are_read_too, set_up, tear_down)
 {
     struct fixture *x = *state;
     char partial[512];
@@ -123,7 +120,7 @@ static void partial_ones_are_read_too(void **state)
     check(x, 1, 0);
 }
 
-static void a_stop_ends_it_in_the_middle_of_a_round(void **state)
+TEST(a_stop_ends_it_in_the_middle_of_a_round, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->options.bytes_per_s_max = 1; /* a block would take twelve days */
@@ -132,18 +129,4 @@ static void a_stop_ends_it_in_the_middle_of_a_round(void **state)
     ps_scrubber_stop(x->scrubber);
     x->scrubber = NULL;
     assert_int_equal(ps_counter_read(&x->counters.rounds), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(whole_ones_are_read_again_and_again),
-        TEST(an_old_base_is_found),
-        TEST(the_newest_is_reported_whatever_of_its_chain_is_damaged),
-        TEST(partial_ones_are_read_too),
-        TEST(a_stop_ends_it_in_the_middle_of_a_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* The configuration: the printed default is the shipped file, and every mistake is reported with its place
  * and how to fix it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/config/config_table.h"
+#include "tests/test.h"
 
 #define FILE_BYTES_MAX 65536
 
@@ -52,10 +49,9 @@ static void refused(const char *text, uint32_t line, const char *what)
     assert_memory_equal(&config, &before, sizeof(config));
 }
 
-static void shipped_file_is_the_printed_one(void **state)
+TEST(shipped_file_is_the_printed_one)
 {
     static char shipped[FILE_BYTES_MAX], printed[FILE_BYTES_MAX];
-    (void)state;
     FILE *f = fopen(MILLRACED_CONF, "r");
     assert_non_null(f);
     size_t bytes = fread(shipped, 1, sizeof(shipped) - 1, f);
@@ -67,11 +63,10 @@ static void shipped_file_is_the_printed_one(void **state)
     assert_string_equal(shipped, printed);
 }
 
-static void shipped_file_holds_the_defaults(void **state)
+TEST(shipped_file_holds_the_defaults)
 {
     struct ps_config defaults, config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&defaults);
     ps_config_default(&config);
     config.port_udp_port = 1;
@@ -80,22 +75,20 @@ static void shipped_file_holds_the_defaults(void **state)
     assert_memory_equal(&config, &defaults, offsetof(struct ps_config, path));
 }
 
-static void demo_file_is_good(void **state)
+TEST(demo_file_is_good)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(ps_config_load(DEMO_CONF, &config, error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_OK);
 }
 
 /* "Every key commented where it stands." */
-static void every_key_of_the_demo_file_is_commented(void **state)
+TEST(every_key_of_the_demo_file_is_commented)
 {
     char line[512], before[512] = "";
     uint32_t keys = 0;
-    (void)state;
     FILE *f = fopen(DEMO_CONF, "r");
     assert_non_null(f);
     while (fgets(line, sizeof(line), f) != NULL) {
@@ -110,11 +103,10 @@ static void every_key_of_the_demo_file_is_commented(void **state)
     assert_true(keys > 10);
 }
 
-static void reads_every_type(void **state)
+TEST(reads_every_type)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(load("; a comment\n"
                           "[port]\n"
@@ -136,11 +128,10 @@ static void reads_every_type(void **state)
 }
 
 /* After a value and a space, as where a line begins; a # within a value is part of it. */
-static void comments_follow_values(void **state)
+TEST(comments_follow_values)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(load("[checkpoint]\ndirectory = /data/ck # note\nremote = s3://b/x#y\t# more # still\n"
                           "[port]\ndevice = # none\n[cores]\ncount = 3 ; note\ncpus = 1-3 #\n",
@@ -153,9 +144,8 @@ static void comments_follow_values(void **state)
     assert_int_equal(config.cores_count, 3);
 }
 
-static void tells_the_place_of_a_mistake(void **state)
+TEST(tells_the_place_of_a_mistake)
 {
-    (void)state;
     refused("[port]\n\ndevcie = mr0\n", 3, "did you mean device in [port]");
     refused("[cores]\ndevice = mr0\n", 2, "did you mean device in [port]");
     refused("[port]\nfoo = 1\n", 2, "[port] has no key \"foo\"; there are driver, device");
@@ -177,9 +167,8 @@ static void tells_the_place_of_a_mistake(void **state)
     refused("[cores]\ncount = 0\ncount = many\n", 2, "cores.count");
 }
 
-static void tells_what_text_may_be(void **state)
+TEST(tells_what_text_may_be)
 {
-    (void)state;
     refused("[node]\nname = a b\n", 2, "letters, digits, - and _");
     refused("[node]\nname =\n", 2, "letters");
     refused("[node]\nname = 0123456789012345678901234567890123456789\n", 2, "text of up to 31 bytes");
@@ -197,10 +186,9 @@ static void tells_what_text_may_be(void **state)
     refused("[checkpoint]\nrestore = 0\n", 2, "latest, none, or the number");
 }
 
-static void a_line_that_is_too_long_is_refused(void **state)
+TEST(a_line_that_is_too_long_is_refused)
 {
     char text[2000];
-    (void)state;
     snprintf(text, sizeof(text), "[node]\nkey_file = %01000d\n", 0);
     refused(text, 2, "longer than");
     struct ps_config config;
@@ -211,11 +199,10 @@ static void a_line_that_is_too_long_is_refused(void **state)
     assert_int_equal(config.cores_count, 3);
 }
 
-static void a_missing_file_is_named(void **state)
+TEST(a_missing_file_is_named)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(ps_config_load("/nonexistent/m.conf", &config, error), MR_IO_ERROR);
     assert_non_null(strstr(error, "/nonexistent/m.conf: No such file"));
@@ -224,11 +211,10 @@ static void a_missing_file_is_named(void **state)
     assert_non_null(strstr(error, "/tmp"));
 }
 
-static void a_key_on_the_command_line(void **state)
+TEST(a_key_on_the_command_line)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(ps_config_set(&config, "cores.count=4", error), MR_OK);
     assert_int_equal(config.cores_count, 4);
@@ -245,11 +231,10 @@ static void a_key_on_the_command_line(void **state)
 }
 
 /* Nodes call each other under it. */
-static void the_first_operators_key_is_found(void **state)
+TEST(the_first_operators_key_is_found)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_string_equal(ps_config_operator_key(&config), "");
     assert_int_equal(ps_config_set(&config, "node.key=trainer:/t.key", error), MR_OK);
@@ -278,11 +263,10 @@ static void no_device(struct ps_config *c)
     c->port_device[0] = '\0';
 }
 
-static void sockets_need_no_device(void **state)
+TEST(sockets_need_no_device)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(ps_config_set(&config, "port.driver=socket", error), MR_OK);
     assert_int_equal(config.port_driver, PS_DRIVER_SOCKET);
@@ -334,11 +318,10 @@ static void small_messages_of_workers(struct ps_config *c)
 
 /* A limit that is set alone is enough: defaults that do not fit it give way, and values that were given do
  * not. */
-static void defaults_follow_what_is_set(void **state)
+TEST(defaults_follow_what_is_set)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(
         load("[port]\ndevice = mr0\n[memory]\nlimit_mib = 256\nmessages_mib = 32\n", &config, error), MR_OK);
@@ -379,7 +362,7 @@ static void replace_line(char *file, size_t file_bytes, const char *section, con
 }
 
 /* Who edits one key of the printed file gets what somebody gets whose file has only that key. */
-static void a_printed_default_does_not_hold_back_what_follows(void **state)
+TEST(a_printed_default_does_not_hold_back_what_follows)
 {
     static char printed[FILE_BYTES_MAX];
     struct ps_config config;
@@ -401,7 +384,7 @@ static void a_printed_default_does_not_hold_back_what_follows(void **state)
 }
 
 /* Any value that settling changes is of a key that is printed as a comment. */
-static void all_that_follows_is_known_as_such(void **state)
+TEST(all_that_follows_is_known_as_such)
 {
     struct ps_config config, settled;
     char error[PS_CONFIG_ERROR_BYTES];
@@ -423,7 +406,7 @@ static void all_that_follows_is_known_as_such(void **state)
     assert_int_equal(changed, 2);
 }
 
-static void workers_of_a_cluster_have_their_nodes_names(void **state)
+TEST(workers_of_a_cluster_have_their_nodes_names)
 {
     static const char cluster[] = "[port]\ndevice = mr0\nipv4 = 10.0.0.1/24\nipv4_gateway = 10.0.0.254\n"
                                   "[cluster]\nname = c\nzookeeper = z:2181\n%s[rpc]\nrendezvous = %s\n%s";
@@ -433,7 +416,6 @@ static void workers_of_a_cluster_have_their_nodes_names(void **state)
                  {"node = c-1\n", "c-1:7700", "world_size = 2\nname = w\n", "w"},
                  {"", "10.0.0.1:7700", "world_size = 2\n", NULL}};
     char text[512], error[PS_CONFIG_ERROR_BYTES], host[256] = "";
-    (void)state;
     assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct ps_config config;
@@ -450,9 +432,8 @@ static void workers_of_a_cluster_have_their_nodes_names(void **state)
     }
 }
 
-static void keys_are_checked_against_each_other(void **state)
+TEST(keys_are_checked_against_each_other)
 {
-    (void)state;
     check_fails(no_device, "port.device");
     check_fails(small_mtu, "port.mtu");
     check_fails(few_cpus, "cores.cpus");
@@ -465,11 +446,10 @@ static void keys_are_checked_against_each_other(void **state)
 }
 
 /* The file is good by itself, and its keys do not fit together. */
-static void places_of_keys_that_do_not_fit(void **state)
+TEST(places_of_keys_that_do_not_fit)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES], place[128];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(load("[port]\ndevice = mr0\n[cores]\ncount = 4\n", &config, error), MR_OK);
     assert_int_equal(ps_config_set(&config, "cores.cpus=1-3", error), MR_OK);
@@ -491,11 +471,10 @@ static void places_of_keys_that_do_not_fit(void **state)
 
 /* ---- a key that may be given several times ---- */
 
-static void a_list_is_read(void **state)
+TEST(a_list_is_read)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES], place[PS_CONFIG_PLACE_BYTES], expected[PS_CONFIG_PLACE_BYTES];
-    (void)state;
     ps_config_default(&config);
     assert_int_equal(config.rpc_module.count, 0);
     assert_int_equal(load("[rpc]\nmodule = /a.so x=1 y\n\nmodule =\nmodule = b.so\n", &config, error), MR_OK);
@@ -528,12 +507,11 @@ static void add_line(char *text, size_t bytes)
     snprintf(text + used, bytes - used, "module = m.so\n");
 }
 
-static void a_list_has_an_end(void **state)
+TEST(a_list_has_an_end)
 {
     char text[1024] = "[rpc]\n";
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     for (uint32_t i = 0; i < PS_CONFIG_LIST_MAX; i++)
         add_line(text, sizeof(text));
     ps_config_default(&config);
@@ -556,17 +534,15 @@ static void refused_together(const char *text, uint32_t line, const char *what)
         fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
 }
 
-static void keys_of_stores_are_checked_against_each_other(void **state)
+TEST(keys_of_stores_are_checked_against_each_other)
 {
-    (void)state;
     refused_together("[checkpoint]\nremote = s3://b/ads\n", 2, "checkpoint.directory: set it");
     refused_together("[checkpoint]\nremote = s3://b/ads\ndirectory = s3://b/ads\n", 2, "in a store already");
     refused_together("[checkpoint]\ndirectory = /ckpt\n\ndurable = remote\n", 4, "checkpoint.remote: set it");
 }
 
-static void keys_of_clusters_are_checked_against_each_other(void **state)
+TEST(keys_of_clusters_are_checked_against_each_other)
 {
-    (void)state;
     refused_together("[cluster]\nzookeeper = zk1:2181\n", 2, "cluster.name is not set");
     refused_together("[cluster]\n\nnode = a\n", 3, "cluster.name is not set");
     refused_together("[cluster]\ninit_from = /c/CLUSTER-1\n", 2, "cluster.name is not set");
@@ -603,11 +579,10 @@ static void keys_of_clusters_are_checked_against_each_other(void **state)
     refused("[cluster]\nnodes = 257\n", 2, "a whole number from 1 to 256");
 }
 
-static void a_member_of_a_cluster(void **state)
+TEST(a_member_of_a_cluster)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     ps_config_default(&config);
     snprintf(config.port_device, sizeof(config.port_device), "mr0");
     assert_int_equal(load("[cluster]\nname = ads-1.eu\nzookeeper = 10.0.0.1:2181,[fd00::1]:2181,zk3:2181\n"
@@ -619,9 +594,8 @@ static void a_member_of_a_cluster(void **state)
     assert_int_equal(config.cluster_session_ms, 10000);
 }
 
-static void keys_of_rpc_are_checked_against_each_other(void **state)
+TEST(keys_of_rpc_are_checked_against_each_other)
 {
-    (void)state;
     refused_together("[rpc]\nname = a\n", 2, "rpc.world_size is 0");
     refused_together("[rpc]\n\nmodule = a.so\n", 3, "rpc.world_size is 0");
     refused_together("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4,
@@ -642,10 +616,9 @@ static void keys_of_rpc_are_checked_against_each_other(void **state)
     refused("[rpc]\nmodul = a.so\n", 2, "did you mean module in [rpc]");
 }
 
-static void lists_of_cpus(void **state)
+TEST(lists_of_cpus)
 {
     int cpus[4];
-    (void)state;
     assert_int_equal(ps_cpus_parse("", cpus, 4), 0);
     assert_int_equal(ps_cpus_parse("7,2-4", cpus, 4), 4);
     assert_int_equal(cpus[0], 7);
@@ -663,33 +636,5 @@ static void lists_of_cpus(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shipped_file_is_the_printed_one),
-        cmocka_unit_test(shipped_file_holds_the_defaults),
-        cmocka_unit_test(demo_file_is_good),
-        cmocka_unit_test(every_key_of_the_demo_file_is_commented),
-        cmocka_unit_test(reads_every_type),
-        cmocka_unit_test(comments_follow_values),
-        cmocka_unit_test(tells_the_place_of_a_mistake),
-        cmocka_unit_test(tells_what_text_may_be),
-        cmocka_unit_test(a_line_that_is_too_long_is_refused),
-        cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(a_key_on_the_command_line),
-        cmocka_unit_test(the_first_operators_key_is_found),
-        cmocka_unit_test(sockets_need_no_device),
-        cmocka_unit_test(defaults_follow_what_is_set),
-        cmocka_unit_test(a_printed_default_does_not_hold_back_what_follows),
-        cmocka_unit_test(all_that_follows_is_known_as_such),
-        cmocka_unit_test(workers_of_a_cluster_have_their_nodes_names),
-        cmocka_unit_test(keys_are_checked_against_each_other),
-        cmocka_unit_test(places_of_keys_that_do_not_fit),
-        cmocka_unit_test(a_list_is_read),
-        cmocka_unit_test(a_list_has_an_end),
-        cmocka_unit_test(keys_of_stores_are_checked_against_each_other),
-        cmocka_unit_test(keys_of_clusters_are_checked_against_each_other),
-        cmocka_unit_test(a_member_of_a_cluster),
-        cmocka_unit_test(keys_of_rpc_are_checked_against_each_other),
-        cmocka_unit_test(lists_of_cpus),
-    };
-    return cmocka_run_group_tests(tests, make_path, remove_path);
+    return tests_run(make_path, remove_path);
 }

@@ -1,11 +1,8 @@
 /* What has changed between two readings of the configuration, and how it is shown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "ps/config/config_reload.h"
+#include "tests/test.h"
 
 static struct ps_config before, after;
 static struct ps_config_keys_found found;
@@ -31,7 +28,7 @@ static void shows(uint32_t key, const char *text)
     assert_string_equal(shown, text);
 }
 
-static void nothing_has_changed(void **state)
+TEST(nothing_has_changed, set_up)
 {
     ps_config_changed(&before, &after, &found);
     assert_int_equal(found.count, 0);
@@ -42,7 +39,7 @@ static void nothing_has_changed(void **state)
 }
 
 /* Of every type one. */
-static void changes_are_found_in_the_order_of_the_file(void **state)
+TEST(changes_are_found_in_the_order_of_the_file, set_up)
 {
     char names[256];
     set(&after, "checkpoint.save_on_stop=no");
@@ -63,7 +60,7 @@ static void changes_are_found_in_the_order_of_the_file(void **state)
     shows(PS_CONFIG_KEY_log_level, "info");
 }
 
-static void lists_are_compared_by_their_values(void **state)
+TEST(lists_are_compared_by_their_values, set_up)
 {
     set(&before, "checkpoint.allow=/a");
     set(&after, "checkpoint.allow=/a");
@@ -75,7 +72,7 @@ static void lists_are_compared_by_their_values(void **state)
     assert_int_equal(found.count, 1);
 }
 
-static void one_key_is_taken(void **state)
+TEST(one_key_is_taken, set_up)
 {
     set(&after, "checkpoint.keep=9");
     set(&after, "checkpoint.every_s=7");
@@ -87,7 +84,7 @@ static void one_key_is_taken(void **state)
     assert_int_equal(found.keys[0], PS_CONFIG_KEY_checkpoint_every_s);
 }
 
-static void a_list_of_names_is_cut(void **state)
+TEST(a_list_of_names_is_cut, set_up)
 {
     char names[24];
     set(&after, "port.mtu=1400");
@@ -99,7 +96,7 @@ static void a_list_of_names_is_cut(void **state)
 }
 
 /* What is set up at start needs a restart; what is looked at again and again does not. */
-static void keys_say_what_they_need(void **state)
+TEST(keys_say_what_they_need, set_up)
 {
     static const uint32_t reload[] = {PS_CONFIG_KEY_log_level,          PS_CONFIG_KEY_log_format,
                                       PS_CONFIG_KEY_log_journal,        PS_CONFIG_KEY_log_rate_per_s,
@@ -111,17 +108,4 @@ static void keys_say_what_they_need(void **state)
         assert_true(ps_config_key_reloads(reload[i]));
     for (uint32_t i = 0; i < sizeof(restart) / sizeof(*restart); i++)
         assert_false(ps_config_key_reloads(restart[i]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nothing_has_changed, set_up),
-        cmocka_unit_test_setup(changes_are_found_in_the_order_of_the_file, set_up),
-        cmocka_unit_test_setup(lists_are_compared_by_their_values, set_up),
-        cmocka_unit_test_setup(one_key_is_taken, set_up),
-        cmocka_unit_test_setup(a_list_of_names_is_cut, set_up),
-        cmocka_unit_test_setup(keys_say_what_they_need, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Create, Freeze and List over all cores: all of a call, or nothing of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 
 static const struct node_reply *create(struct node_fixture *n, const struct mr_feature *features,
                                        uint32_t count)
@@ -23,7 +20,7 @@ static uint64_t feature_count(struct node_fixture *n)
     return count;
 }
 
-static void the_same_again_is_fine(void **state)
+TEST(the_same_again_is_fine, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature features[3] = {node_table("a", 1), node_variable("v", 3), node_table("b", 2)};
@@ -43,7 +40,7 @@ static void the_same_again_is_fine(void **state)
     node_check(create(n, features, 0), MR_OK, NULL);
 }
 
-static void another_descriptor_is_refused_by_its_field(void **state)
+TEST(another_descriptor_is_refused_by_its_field, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature a = node_table("a", 1), other;
@@ -59,7 +56,7 @@ static void another_descriptor_is_refused_by_its_field(void **state)
     assert_int_equal(feature_count(n), 1);
 }
 
-static void one_wrong_feature_takes_the_others_back(void **state)
+TEST(one_wrong_feature_takes_the_others_back, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature features[3] = {node_table("a", 1), node_table("b", 1), node_table("c", 1)};
@@ -76,7 +73,7 @@ static void one_wrong_feature_takes_the_others_back(void **state)
     assert_int_equal(feature_count(n), 3);
 }
 
-static void lists_sums_over_the_cores(void **state)
+TEST(lists_sums_over_the_cores, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature features[2] = {node_table("a", 1), node_variable("v", 3)};
@@ -112,7 +109,7 @@ static uint32_t said(int log, const char *what, char text[8192])
 }
 
 /* What all cores refused is one line, and what they refuse right after it is none, for a minute. */
-static void the_log_says_what_was_refused(void **state)
+TEST(the_log_says_what_was_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature full = node_table("full", 0), other = node_table("other", 0);
@@ -138,7 +135,7 @@ static void the_log_says_what_was_refused(void **state)
     close(log);
 }
 
-static void refuses_what_is_wrong(void **state)
+TEST(refuses_what_is_wrong, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t level = 3;
@@ -155,18 +152,4 @@ static void refuses_what_is_wrong(void **state)
     bytes[3] = 0;
     t = mr_tensor_1d(MR_U8, 10, bytes);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_INVALID_ARGUMENT, "NUL");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(the_same_again_is_fine),
-        TEST(another_descriptor_is_refused_by_its_field),
-        TEST(one_wrong_feature_takes_the_others_back),
-        TEST(lists_sums_over_the_cores),
-        TEST(the_log_says_what_was_refused),
-        TEST(refuses_what_is_wrong),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

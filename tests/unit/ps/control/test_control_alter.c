@@ -1,12 +1,9 @@
 /* Alter over all cores: what can change and what cannot, and what becomes of it in checkpoints and after a
  * start. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 
 static const struct node_reply *alter(struct node_fixture *n, const struct mr_feature *before,
                                       const struct mr_feature *after)
@@ -63,7 +60,7 @@ static void die_and_start(struct node_fixture *n, uint32_t core_count)
     node_restart(n, core_count);
 }
 
-static void rates_and_limits_change_at_once(void **state)
+TEST(rates_and_limits_change_at_once, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature made = node_table("emb", 100);
@@ -89,7 +86,7 @@ static void rates_and_limits_change_at_once(void **state)
     assert_float_equal(listed(n).learning_rate, 4, 0);
 }
 
-static void a_table_over_its_new_limit_returns_to_it(void **state)
+TEST(a_table_over_its_new_limit_returns_to_it, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature made = node_table("emb", 100), after;
@@ -112,7 +109,7 @@ static void a_table_over_its_new_limit_returns_to_it(void **state)
     assert_int_equal(rows(n), 600);
 }
 
-static void what_others_altered_meanwhile_stays(void **state)
+TEST(what_others_altered_meanwhile_stays, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature made = node_table("emb", 100);
@@ -134,7 +131,7 @@ static void what_others_altered_meanwhile_stays(void **state)
     node_check(node_call(n, 0, MR_OP_CREATE, 0, &t, 1), MR_FEATURE_MISMATCH, "weight_decay 0, not 1");
 }
 
-static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
+TEST(what_cannot_be_altered_is_refused_with_the_reason, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature made = node_table("emb", 100), momentum = node_table("momentum", 1);
@@ -173,7 +170,7 @@ static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
 }
 
 /* The number of occurrences that admits a key, with those that were counted before, and after a restart. */
-static void a_threshold_holds_for_what_was_counted(void **state)
+TEST(a_threshold_holds_for_what_was_counted, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature made = node_table("emb", 100), after;
@@ -197,7 +194,7 @@ static void a_threshold_holds_for_what_was_counted(void **state)
 
 /* A node that dies has the options that it was given last, whatever its checkpoint has; on any number of
  * cores. */
-static void options_outlive_the_node(void **state)
+TEST(options_outlive_the_node, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint32_t cores = n->core_count;
@@ -228,7 +225,7 @@ static void options_outlive_the_node(void **state)
 }
 
 /* A delta may have other options than its parent. */
-static void deltas_carry_the_options(void **state)
+TEST(deltas_carry_the_options, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature made = node_table("emb", 100);
@@ -262,7 +259,7 @@ static void deltas_carry_the_options(void **state)
     assert_float_equal(node_value(n, table, 6), 99, 0);
 }
 
-static void a_variable_and_what_was_dropped(void **state)
+TEST(a_variable_and_what_was_dropped, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature made = node_variable("bias", 1);
@@ -277,21 +274,4 @@ static void a_variable_and_what_was_dropped(void **state)
     die_and_start(n, n->core_count);
     node_check(node_restore(n, 1), MR_OK, NULL);
     assert_float_equal(listed(n).learning_rate, 8, 0);
-}
-
-int main(void)
-{
-#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        ON_3_CORES(rates_and_limits_change_at_once),
-        ON_3_CORES(a_table_over_its_new_limit_returns_to_it),
-        ON_1_CORE(what_others_altered_meanwhile_stays),
-        ON_1_CORE(what_cannot_be_altered_is_refused_with_the_reason),
-        ON_1_CORE(a_threshold_holds_for_what_was_counted),
-        ON_3_CORES(options_outlive_the_node),
-        ON_1_CORE(deltas_carry_the_options),
-        ON_3_CORES(a_variable_and_what_was_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* Full or delta, through a node: what it was configured for, what it is asked for, and what is possible. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "node_fixture.h"
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "tests/command.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { AS_CONFIGURED, FULL, DELTA };
@@ -89,7 +86,7 @@ static uint32_t start_with(struct node_fixture *n, uint64_t deltas, uint64_t sha
     return table;
 }
 
-static void so_many_deltas_follow_a_full_one(void **state)
+TEST(so_many_deltas_follow_a_full_one, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 2, 1000);
@@ -110,7 +107,7 @@ static void so_many_deltas_follow_a_full_one(void **state)
 }
 
 /* A block is 1 MiB at least, so small deltas are as large as their full one. */
-static void deltas_that_have_grown_end_a_chain(void **state)
+TEST(deltas_that_have_grown_end_a_chain, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 150);
@@ -125,7 +122,7 @@ static void deltas_that_have_grown_end_a_chain(void **state)
 }
 
 /* Blocks count, whether the node wrote them or was restored from them. */
-static void so_it_does_after_a_restart(void **state)
+TEST(so_it_does_after_a_restart, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 150);
@@ -150,7 +147,7 @@ static const struct node_reply *restore_table(struct node_fixture *n, uint64_t i
     return node_call(n, 0, MR_OP_RESTORE, 0, tensors, 4);
 }
 
-static void the_real_reason_is_told(void **state)
+TEST(the_real_reason_is_told, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 5, 1000);
@@ -184,7 +181,7 @@ static uint64_t rows_of_all(struct node_fixture *n)
 
 /* The rows of what was dropped are in earlier links, and nobody takes them for those of a later table of that
  * name, nor for damage. */
-static void deltas_carry_drops(void **state)
+TEST(deltas_carry_drops, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature other = node_table("other", 7), bias = node_variable("bias", 3);
@@ -223,7 +220,7 @@ static void deltas_carry_drops(void **state)
 }
 
 /* What a restore came to is in its answer. */
-static void a_restore_tells_its_step_and_features(void **state)
+TEST(a_restore_tells_its_step_and_features, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 0, 0);
@@ -243,7 +240,7 @@ static void a_restore_tells_its_step_and_features(void **state)
     assert_memory_equal(reply->tensors[0].data, one, sizeof(one));
 }
 
-static void a_delta_may_be_asked_for(void **state)
+TEST(a_delta_may_be_asked_for, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 1, 1000);
@@ -259,7 +256,7 @@ static void a_delta_may_be_asked_for(void **state)
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
-static void another_directory_gets_a_full_one(void **state)
+TEST(another_directory_gets_a_full_one, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     char elsewhere[128];
@@ -279,7 +276,7 @@ static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
 }
 
 /* What a delta would be based on is looked at to its full: what is reported as saved comes back. */
-static void a_full_one_follows_when_the_base_has_gone(void **state)
+TEST(a_full_one_follows_when_the_base_has_gone, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 1000);
@@ -296,7 +293,7 @@ static void a_full_one_follows_when_the_base_has_gone(void **state)
     assert_float_equal(node_value(n, table, 1), -3, 0);
 }
 
-static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
+TEST(a_parent_that_is_gone_or_broken_has_no_delta, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 5, 1000);
@@ -311,7 +308,7 @@ static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
 }
 
 /* Another node's, or an older one put back: it verifies, and is not what the marks are about. */
-static void a_parent_that_is_another_one_has_no_delta(void **state)
+TEST(a_parent_that_is_another_one_has_no_delta, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 5, 1000);
@@ -326,7 +323,7 @@ static void a_parent_that_is_another_one_has_no_delta(void **state)
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
 }
 
-static void after_a_restart_a_delta_follows_what_was_restored(void **state)
+TEST(after_a_restart_a_delta_follows_what_was_restored, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 2, 1000);
@@ -343,6 +340,7 @@ static void after_a_restart_a_delta_follows_what_was_restored(void **state)
         assert_float_equal(node_value(n, table, key), -1, 0);
     expect(n, AS_CONFIGURED, 5, FULL, 0);
 }
+TEST_AGAIN(after_a_restart_a_delta_follows_what_was_restored, node_setup_3_cores, node_teardown)
 
 /* ---- saves of single tables ---- */
 
@@ -405,7 +403,7 @@ static void push_at(struct node_fixture *n, uint32_t table, uint64_t key)
 
 /* It has what it names and nothing else; it is no parent, and no state that a start or a whole restore
  * takes. */
-static void single_tables_are_saved_aside(void **state)
+TEST(single_tables_are_saved_aside, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature side = node_table("side", 0), bias = node_variable("bias", 3);
@@ -435,9 +433,10 @@ static void single_tables_are_saved_aside(void **state)
     node_check(restore_partial(n, 1, "emb", "emb_old"), MR_OK, NULL);
     assert_float_equal(node_value(n, number_of(n, "emb_old"), 1), -1, 0);
 }
+TEST_AGAIN(single_tables_are_saved_aside, node_setup_3_cores, node_teardown)
 
 /* A state that is only in partial checkpoints is not on disk as far as clients with replay know. */
-static void single_tables_do_not_make_pushes_durable(void **state)
+TEST(single_tables_do_not_make_pushes_durable, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 0, 50);
@@ -452,7 +451,7 @@ static void single_tables_do_not_make_pushes_durable(void **state)
 }
 
 /* As many stay as whole ones do. */
-static void old_saves_of_single_tables_go(void **state)
+TEST(old_saves_of_single_tables_go, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct names names = {{"emb"}, 1};
@@ -469,7 +468,7 @@ static void old_saves_of_single_tables_go(void **state)
     assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, ids, 8), 1);
 }
 
-static void what_names_cannot_be_saved_is_told(void **state)
+TEST(what_names_cannot_be_saved_is_told, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 4, 1000);
@@ -486,7 +485,7 @@ static void what_names_cannot_be_saved_is_told(void **state)
 
 /* Not that it is empty: training would begin from nothing, and its checkpoints would mix with those that are
  * there. */
-static void a_directory_that_cannot_be_read_ends_the_start(void **state)
+TEST(a_directory_that_cannot_be_read_ends_the_start, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char error[DP_ERROR_BYTES];
@@ -501,7 +500,7 @@ static void a_directory_that_cannot_be_read_ends_the_start(void **state)
 }
 
 /* Its newest checkpoint was damaged on the disk, and the node has read it again. */
-static void a_full_one_follows_one_that_was_damaged(void **state)
+TEST(a_full_one_follows_one_that_was_damaged, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.checkpoint_scrub_every_s = 1;
@@ -519,33 +518,4 @@ static void a_full_one_follows_one_that_was_damaged(void **state)
     expect(n, AS_CONFIGURED, 4, DELTA, 3);
     WAIT_UNTIL(node_counter(n, 0, "scrub.damaged_id") == 0);
     expect(n, AS_CONFIGURED, 5, DELTA, 4);
-}
-
-int main(void)
-{
-#define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define TEST_3(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(so_many_deltas_follow_a_full_one),
-        TEST(deltas_that_have_grown_end_a_chain),
-        TEST(so_it_does_after_a_restart),
-        TEST(a_full_one_follows_when_the_base_has_gone),
-        TEST_3(the_real_reason_is_told),
-        TEST_3(deltas_carry_drops),
-        TEST_3(a_restore_tells_its_step_and_features),
-        TEST(a_full_one_follows_one_that_was_damaged),
-        TEST(a_delta_may_be_asked_for),
-        TEST_3(another_directory_gets_a_full_one),
-        TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),
-        TEST_3(a_parent_that_is_another_one_has_no_delta),
-        TEST(a_directory_that_cannot_be_read_ends_the_start),
-        TEST(after_a_restart_a_delta_follows_what_was_restored),
-        TEST_3(after_a_restart_a_delta_follows_what_was_restored),
-        TEST(single_tables_are_saved_aside),
-        TEST_3(single_tables_are_saved_aside),
-        TEST_3(single_tables_do_not_make_pushes_durable),
-        TEST(old_saves_of_single_tables_go),
-        TEST(what_names_cannot_be_saved_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

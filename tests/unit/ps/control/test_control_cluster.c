@@ -1,17 +1,14 @@
 /* A node as a member of a cluster, with a coordinator that the test plays: what the catalogue says, the
  * node has, and commands are answered once everybody has made them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 /* What the node has asked of the coordinator; its thread writes it. */
@@ -208,7 +205,7 @@ static uint32_t listed(struct node_fixture *n, const char *name, struct mr_featu
     return 0;
 }
 
-static void test_commands_go_through_the_catalogue(void **state)
+TEST(test_commands_go_through_the_catalogue, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature user = node_table("user", 1), is;
@@ -250,7 +247,7 @@ static void test_commands_go_through_the_catalogue(void **state)
 }
 
 /* What others create, alter and drop. */
-static void test_the_node_follows(void **state)
+TEST(test_the_node_follows, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature is;
@@ -284,7 +281,7 @@ static void test_the_node_follows(void **state)
     assert_int_equal(listed(n, "b", NULL), 10);
 }
 
-static void test_a_create_that_another_node_cannot_make(void **state)
+TEST(test_a_create_that_another_node_cannot_make, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call call = {.is_answered = false};
@@ -307,7 +304,7 @@ static void test_a_create_that_another_node_cannot_make(void **state)
     assert_int_equal(listed(n, "user", NULL), 0);
 }
 
-static void test_a_create_that_this_node_cannot_make(void **state)
+TEST(test_a_create_that_this_node_cannot_make, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature big[2] = {node_table("small", 1), node_variable("big", 1u << 30)};
@@ -319,7 +316,7 @@ static void test_a_create_that_this_node_cannot_make(void **state)
 }
 
 /* The catalogue stands above a checkpoint, and what was created since is there. */
-static void test_a_restore(void **state)
+TEST(test_a_restore, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     static const char name[MR_NAME_BYTES] = "old";
@@ -355,7 +352,7 @@ static bool is_proposed(void)
 }
 
 /* Nobody answers a command that waits for a coordinator when the node stops: it is refused. */
-static void test_the_node_stops(void **state)
+TEST(test_the_node_stops, join_empty, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call call = {.is_answered = false};
@@ -368,18 +365,4 @@ static void test_the_node_stops(void **state)
     ps_control_stop(k.control, false);
     node_check(node_wait(n, &call), MR_SHUTTING_DOWN, "stopping");
     node_call_end(&call);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_commands_go_through_the_catalogue, join_empty, node_teardown),
-        cmocka_unit_test_setup_teardown(test_the_node_follows, join_empty, node_teardown),
-        cmocka_unit_test_setup_teardown(test_a_create_that_another_node_cannot_make, join_empty,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(test_a_create_that_this_node_cannot_make, join_empty, node_teardown),
-        cmocka_unit_test_setup_teardown(test_a_restore, join_empty, node_teardown),
-        cmocka_unit_test_setup_teardown(test_the_node_stops, join_empty, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

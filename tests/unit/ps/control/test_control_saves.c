@@ -1,17 +1,14 @@
 /* When saves happen: at a step, one after the other, and by themselves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "node_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/step_clock.h"
 #include "ps/save/save_policy.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
@@ -92,7 +89,7 @@ static float restored_value(struct node_fixture *n, uint64_t id, uint32_t table,
     return node_value(n, table, key);
 }
 
-static void a_cut_at_a_step_has_all_of_it_and_nothing_behind(void **state)
+TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call behind = {0};
@@ -124,9 +121,10 @@ static void a_cut_at_a_step_has_all_of_it_and_nothing_behind(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.restored_at_step"), 1);
     assert_int_equal(node_counter(n, 0, "ps.step"), 3);
 }
+TEST_AGAIN(a_cut_at_a_step_has_all_of_it_and_nothing_behind, node_setup_3_cores, node_teardown)
 
 /* Lookups that make rows wait as well; others, and calls without a step or with a wild one, go on. */
-static void who_is_held_and_who_is_not(void **state)
+TEST(who_is_held_and_who_is_not, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -190,7 +188,7 @@ static void check_cancelled(struct node_fixture *n, uint64_t number)
 }
 
 /* Whom it held goes on, what was queued after it takes its place. */
-static void one_that_waits_can_be_cancelled(void **state)
+TEST(one_that_waits_can_be_cancelled, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -218,9 +216,10 @@ static void one_that_waits_can_be_cancelled(void **state)
     push(n, table, 1, 20);
     node_check(cancel(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
 }
+TEST_AGAIN(one_that_waits_can_be_cancelled, node_setup_3_cores, node_teardown)
 
 /* Whom an automatic cut holds is not let go. */
-static void an_automatic_cut_is_not_cancelled_with_it(void **state)
+TEST(an_automatic_cut_is_not_cancelled_with_it, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -245,7 +244,7 @@ static void an_automatic_cut_is_not_cancelled_with_it(void **state)
 }
 
 /* At 1 MiB a second it takes long enough. */
-static void one_being_written_can_be_cancelled(void **state)
+TEST(one_being_written_can_be_cancelled, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS];
@@ -285,7 +284,7 @@ static void wait_for_automatic(struct node_fixture *n, uint64_t count)
 
 /* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has
  * changed since. */
-static void one_that_came_to_nothing_is_made_up_for(void **state)
+TEST(one_that_came_to_nothing_is_made_up_for, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     node_stop(n);
@@ -299,7 +298,7 @@ static void one_that_came_to_nothing_is_made_up_for(void **state)
     wait_for_automatic(n, 2);
 }
 
-static void one_that_has_ended_cannot_be_cancelled(void **state)
+TEST(one_that_has_ended_cannot_be_cancelled, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS],
@@ -314,7 +313,7 @@ static void one_that_has_ended_cannot_be_cancelled(void **state)
 }
 
 /* Whoever asks how the last one ended gets that answer. */
-static void one_that_failed_before_its_cut_is_told(void **state)
+TEST(one_that_failed_before_its_cut_is_told, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char nowhere[400];
@@ -351,7 +350,7 @@ static void save_and_restore(struct node_fixture *n, const char *directory)
 }
 
 /* Whoever holds the key names no other directories of the machine than those that the configuration does. */
-static void only_directories_that_are_listed_may_be_named(void **state)
+TEST(only_directories_that_are_listed_may_be_named, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char path[512], away[] = "/tmp/millrace-away-XXXXXX";
@@ -385,7 +384,7 @@ static void only_directories_that_are_listed_may_be_named(void **state)
 }
 
 /* Lines of the log and of `history` have such names, and a node must be able to read its own. */
-static void names_with_control_characters_are_refused(void **state)
+TEST(names_with_control_characters_are_refused, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char path[512], link[512];
@@ -402,7 +401,7 @@ static void names_with_control_characters_are_refused(void **state)
 }
 
 /* A node copies to one store, which its operator has named. */
-static void of_urls_only_the_store_may_be_named(void **state)
+TEST(of_urls_only_the_store_may_be_named, node_setup, node_teardown)
 {
     static const char *const others[] = {"s3://other/ads",      "s3://models/ads/..",
                                          "s3://models/ads2",    "s3://models/ads/below",
@@ -431,7 +430,7 @@ static void of_urls_only_the_store_may_be_named(void **state)
 }
 
 /* Two nodes on a directory would remove each other's checkpoints and load each other's tables. */
-static void a_directory_that_another_process_writes_to_is_refused(void **state)
+TEST(a_directory_that_another_process_writes_to_is_refused, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t saved[MR_SAVE_ROW_WORDS];
@@ -458,7 +457,7 @@ static void a_directory_that_another_process_writes_to_is_refused(void **state)
     node_start(n, n->core_count);
 }
 
-static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
+TEST(trainers_that_do_not_come_are_not_waited_for_long, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS], number;
@@ -479,7 +478,7 @@ static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
     node_check(ask(n, 5, 2, 0), MR_INVALID_ARGUMENT, "step 5 has passed: training is at step 6");
 }
 
-static void what_is_asked_is_checked(void **state)
+TEST(what_is_asked_is_checked, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t words[MR_SAVE_ASK_WORDS + 1] = {[MR_SAVE_ASK_KIND] = 3};
@@ -497,7 +496,7 @@ static void what_is_asked_is_checked(void **state)
                "save 3 is not known");
 }
 
-static void a_second_save_is_refused_or_waits(void **state)
+TEST(a_second_save_is_refused_or_waits, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS];
@@ -533,7 +532,7 @@ static void wait_for_saves(struct node_fixture *n, uint64_t count)
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.saves_good") >= count);
 }
 
-static void every_so_many_steps_by_itself(void **state)
+TEST(every_so_many_steps_by_itself, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 10, 0);
@@ -553,7 +552,7 @@ static void every_so_many_steps_by_itself(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_id"), 3);
 }
 
-static void by_itself_at_the_step_with_trainers(void **state)
+TEST(by_itself_at_the_step_with_trainers, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 10, 1);
@@ -588,7 +587,7 @@ static void by_itself_at_the_step_with_trainers(void **state)
 
 /* A trainer waits at the step for another that is far behind: calls of that one do not take the step back, or
  * the checkpoint would hold later pushes of the first than its step says. */
-static void stragglers_do_not_take_the_step_back(void **state)
+TEST(stragglers_do_not_take_the_step_back, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -613,7 +612,7 @@ static void stragglers_do_not_take_the_step_back(void **state)
 }
 
 /* One that is asked for at the very step of the next automatic one comes in its place. */
-static void one_asked_for_at_a_step_of_its_own(void **state)
+TEST(one_asked_for_at_a_step_of_its_own, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS];
@@ -632,7 +631,7 @@ static void one_asked_for_at_a_step_of_its_own(void **state)
     assert_float_equal(restored_value(n, entry[MR_SAVE_ROW_ID], table, 1), -2, 0);
 }
 
-static void a_client_of_wild_steps_saves_nothing(void **state)
+TEST(a_client_of_wild_steps_saves_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 10, 1);
@@ -644,35 +643,4 @@ static void a_client_of_wild_steps_saves_nothing(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
     assert_int_equal(node_counter(n, 0, "ps.step"), 5);
     assert_int_equal(node_counter(n, 0, "ps.calls_held_at_step"), 0);
-}
-
-int main(void)
-{
-#define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define TEST_3(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
-        TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
-        TEST(only_directories_that_are_listed_may_be_named),
-        TEST(names_with_control_characters_are_refused),
-        TEST(of_urls_only_the_store_may_be_named),
-        TEST(a_directory_that_another_process_writes_to_is_refused),
-        TEST(who_is_held_and_who_is_not),
-        TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
-        TEST(what_is_asked_is_checked),
-        TEST(one_that_waits_can_be_cancelled),
-        TEST_3(one_that_waits_can_be_cancelled),
-        TEST(an_automatic_cut_is_not_cancelled_with_it),
-        TEST_3(one_being_written_can_be_cancelled),
-        TEST(one_that_came_to_nothing_is_made_up_for),
-        TEST(one_that_has_ended_cannot_be_cancelled),
-        TEST(one_that_failed_before_its_cut_is_told),
-        TEST(a_second_save_is_refused_or_waits),
-        TEST(every_so_many_steps_by_itself),
-        TEST(by_itself_at_the_step_with_trainers),
-        TEST_3(one_asked_for_at_a_step_of_its_own),
-        TEST(stragglers_do_not_take_the_step_back),
-        TEST(a_client_of_wild_steps_saves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

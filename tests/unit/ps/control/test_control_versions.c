@@ -1,8 +1,4 @@
 /* What the log says of peers that speak another version of the protocol. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +7,7 @@
 #include "dataplane/wire/format/capability.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define LOG_BYTES (1u << 16)
@@ -68,7 +65,7 @@ static void wait_for_line(struct node_fixture *n)
                strstr(read_log(), "speaks version") != NULL);
 }
 
-static void a_line_names_the_peer_and_both_versions(void **state)
+TEST(a_line_names_the_peer_and_both_versions, begin, end)
 {
     struct node_fixture *n = *state;
     char says[200];
@@ -83,7 +80,7 @@ static void a_line_names_the_peer_and_both_versions(void **state)
 }
 
 /* Anybody can send them. */
-static void more_of_them_make_no_more_lines(void **state)
+TEST(more_of_them_make_no_more_lines, begin, end)
 {
     struct node_fixture *n = *state;
     hello_of(MR_PROTOCOL_VERSION + 1);
@@ -96,13 +93,4 @@ static void more_of_them_make_no_more_lines(void **state)
     node_stop(n);
     node_start(n, 1);
     assert_int_equal(count(read_log(), "speaks version"), 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_line_names_the_peer_and_both_versions, begin, end),
-        cmocka_unit_test_setup_teardown(more_of_them_make_no_more_lines, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* The list of a node's saves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "ps/control/save_log.h"
+#include "tests/test.h"
 
-static void the_last_ones_are_known(void **state)
+TEST(the_last_ones_are_known)
 {
     struct ps_save_log log = {0};
-    (void)state;
     assert_null(ps_save_log_find(&log, 0));
     assert_null(ps_save_log_find(&log, 1));
     for (uint64_t i = 1; i <= 2 * PS_SAVE_LOG_MAX; i++) {
@@ -23,10 +18,4 @@ static void the_last_ones_are_known(void **state)
     for (uint64_t i = PS_SAVE_LOG_MAX + 1; i <= 2 * PS_SAVE_LOG_MAX; i++)
         assert_int_equal(ps_save_log_find(&log, i)->id, 1000 + i);
     assert_null(ps_save_log_find(&log, UINT64_MAX));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_last_ones_are_known)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Batches kept by id: found, replaced, expired, bounded in number and bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "ps/core/batch_cache.h"
+#include "tests/test.h"
 
 #define SECRET UINT64_C(0xd6e8feb86659fd93)
 #define TTL_US 1000
@@ -42,7 +39,7 @@ static struct ps_batch *add(struct ps_batch_cache *c, uint64_t id, uint64_t now_
     return b;
 }
 
-static void keeps_what_is_written(void **state)
+TEST(keeps_what_is_written)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MR_MIB, TTL_US, SECRET);
     struct ps_batch_part shapes[2] = {shape,
@@ -67,7 +64,7 @@ static void keeps_what_is_written(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void the_same_id_takes_the_place(void **state)
+TEST(the_same_id_takes_the_place)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 1, MR_MIB, TTL_US, SECRET);
     add(c, 5, 0);
@@ -80,7 +77,7 @@ static void the_same_id_takes_the_place(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void is_bounded_in_number(void **state)
+TEST(is_bounded_in_number)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL;
@@ -96,7 +93,7 @@ static void is_bounded_in_number(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void is_bounded_in_bytes(void **state)
+TEST(is_bounded_in_bytes)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 1000, MR_MIB, TTL_US, SECRET);
     struct ps_batch_part big = shape, huge = shape;
@@ -117,7 +114,7 @@ static void is_bounded_in_bytes(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void tells_when_tables_use_up_the_memory(void **state)
+TEST(tells_when_tables_use_up_the_memory)
 {
     struct ps_arena *arena = ps_arena_create(16 * MR_MIB);
     struct ps_batch_cache *c = ps_batch_cache_create(arena, 10, 64 * MR_MIB, TTL_US, SECRET);
@@ -128,10 +125,9 @@ static void tells_when_tables_use_up_the_memory(void **state)
     assert_int_equal(add_shapes(c, 1, false, &big, 1, 0, &b), MR_OUT_OF_MEMORY);
     ps_batch_cache_destroy(c);
     ps_arena_destroy(arena);
-    (void)state;
 }
 
-static void expires_in_the_order_of_last_use(void **state)
+TEST(expires_in_the_order_of_last_use)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MR_MIB, TTL_US, SECRET);
     add(c, 1, 0);
@@ -154,7 +150,7 @@ static void expires_in_the_order_of_last_use(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void remembers_the_last_expired_only(void **state)
+TEST(remembers_the_last_expired_only)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 4, MR_MIB, TTL_US, SECRET);
     for (uint64_t id = 0; id <= PS_EXPIRED_IDS_MAX; id++) {
@@ -168,7 +164,7 @@ static void remembers_the_last_expired_only(void **state)
 }
 
 /* Against a plain list, with ids that collide in the index as often as not. */
-static void agrees_with_a_list(void **state)
+TEST(agrees_with_a_list)
 {
     enum { IDS = 64, KEPT_MAX = 32, TURNS = 20000 };
     struct ps_batch_cache *c = ps_batch_cache_create(*state, KEPT_MAX, MR_MIB, TTL_US, SECRET);
@@ -194,7 +190,7 @@ static void agrees_with_a_list(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void a_prepared_batch_is_found_once_it_is_published(void **state)
+TEST(a_prepared_batch_is_found_once_it_is_published)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL, *other = NULL;
@@ -220,7 +216,7 @@ static void a_prepared_batch_is_found_once_it_is_published(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void a_pinned_batch_outlives_its_removal(void **state)
+TEST(a_pinned_batch_outlives_its_removal)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = add(c, 5, 0);
@@ -245,7 +241,7 @@ static void a_pinned_batch_outlives_its_removal(void **state)
     ps_batch_cache_destroy(c);
 }
 
-static void gives_everything_back(void **state)
+TEST(gives_everything_back)
 {
     size_t before = ps_arena_allocated_bytes(*state);
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MR_MIB, TTL_US, SECRET);
@@ -257,18 +253,5 @@ static void gives_everything_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_is_written),
-        cmocka_unit_test(the_same_id_takes_the_place),
-        cmocka_unit_test(is_bounded_in_number),
-        cmocka_unit_test(is_bounded_in_bytes),
-        cmocka_unit_test(tells_when_tables_use_up_the_memory),
-        cmocka_unit_test(expires_in_the_order_of_last_use),
-        cmocka_unit_test(remembers_the_last_expired_only),
-        cmocka_unit_test(agrees_with_a_list),
-        cmocka_unit_test(a_prepared_batch_is_found_once_it_is_published),
-        cmocka_unit_test(a_pinned_batch_outlives_its_removal),
-        cmocka_unit_test(gives_everything_back),
-    };
-    return cmocka_run_group_tests(tests, make_arena, destroy_arena);
+    return tests_run(make_arena, destroy_arena);
 }

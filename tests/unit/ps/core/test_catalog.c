@@ -1,16 +1,12 @@
 /* Names and numbers of features. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <cmocka.h>
 #include "ps/core/catalog.h"
+#include "tests/test.h"
 
-static void finds_by_name_and_number(void **state)
+TEST(finds_by_name_and_number)
 {
     static struct ps_catalog c;
     struct mr_feature a = mr_feature_table("a", 1), b = mr_feature_table("b", 1);
-    (void)state;
     assert_int_equal(ps_catalog_last_id(&c), 0);
     ps_catalog_add(&c, 2, &a);
     assert_int_equal(ps_catalog_last_id(&c), 2);
@@ -24,12 +20,4 @@ static void finds_by_name_and_number(void **state)
     ps_catalog_pop(&c);
     assert_int_equal(ps_catalog_find(&c, "b"), 1);
     assert_int_equal(c.count, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_by_name_and_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Calls in slices, and what comes in between. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "ps/core/coop_task.h"
 #include "coop_task_fixture.h"
+#include "tests/test.h"
 
-static void small_calls_go_before(void **state)
+TEST(small_calls_go_before, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[4] = {0};
@@ -40,7 +37,7 @@ static void small_calls_go_before(void **state)
     long_end_all(calls, 4);
 }
 
-static void a_reply_is_sent_as_it_grows(void **state)
+TEST(a_reply_is_sent_as_it_grows, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[2] = {0};
@@ -81,7 +78,7 @@ static void post_many(struct node_fixture *n, struct node_call *call, uint32_t t
 }
 
 /* A small call makes them short again, whenever it comes. */
-static void slices_are_longer_while_no_small_calls_come(void **state)
+TEST(slices_are_longer_while_no_small_calls_come, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call alone = {0}, disturbed = {0};
@@ -112,7 +109,7 @@ static void slices_are_longer_while_no_small_calls_come(void **state)
     node_call_end(&disturbed);
 }
 
-static void long_calls_go_one_after_the_other(void **state)
+TEST(long_calls_go_one_after_the_other, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -134,7 +131,7 @@ static void long_calls_go_one_after_the_other(void **state)
     long_end_all(calls, 3);
 }
 
-static void what_is_wrong_is_refused_whole(void **state)
+TEST(what_is_wrong_is_refused_whole, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = long_make_table(n), head[4] = {table, 0};
@@ -152,7 +149,7 @@ static void what_is_wrong_is_refused_whole(void **state)
     assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 2);
 }
 
-static void keys_of_another_core_are_found_among_many(void **state)
+TEST(keys_of_another_core_are_found_among_many, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = long_make_table(n), count = 0, other = 0;
@@ -168,7 +165,7 @@ static void keys_of_another_core_are_found_among_many(void **state)
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_INVALID_ARGUMENT, "belongs to core");
 }
 
-static void large_echoes_and_variables_come_whole(void **state)
+TEST(large_echoes_and_variables_come_whole, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { COUNT = 100000 };
@@ -201,7 +198,7 @@ static void post_set(struct node_fixture *n, struct node_call *call, uint32_t va
     node_post(n, 0, call, &options, tensors, 2);
 }
 
-static void a_variable_is_not_set_while_it_is_read(void **state)
+TEST(a_variable_is_not_set_while_it_is_read, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { COUNT = 100000, PART = 1000, PART_FIRST = 16000 }; /* around the end of a slice of a pull */
@@ -235,7 +232,7 @@ static void a_variable_is_not_set_while_it_is_read(void **state)
 }
 
 /* Looking through its bags takes long, however few its keys are. */
-static void a_push_of_many_empty_bags_is_long(void **state)
+TEST(a_push_of_many_empty_bags_is_long, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { BAGS = 20000 };
@@ -254,22 +251,4 @@ static void a_push_of_many_empty_bags_is_long(void **state)
     assert_float_equal(node_value(n, table, long_keys[0]), 1 - 3, 0);
     free(offsets);
     free(bags);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(small_calls_go_before),
-        TEST(a_reply_is_sent_as_it_grows),
-        TEST(slices_are_longer_while_no_small_calls_come),
-        TEST(long_calls_go_one_after_the_other),
-        TEST(what_is_wrong_is_refused_whole),
-        cmocka_unit_test_setup_teardown(keys_of_another_core_are_found_among_many, node_setup_3_cores,
-                                        node_teardown),
-        TEST(large_echoes_and_variables_come_whole),
-        TEST(a_variable_is_not_set_while_it_is_read),
-        TEST(a_push_of_many_empty_bags_is_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

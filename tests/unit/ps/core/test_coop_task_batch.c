@@ -1,16 +1,13 @@
 /* Calls in slices: batches that change meanwhile, sessions that end, deadlines, and a full queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "coop_task_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 /* ---- batches ---- */
 
-static void a_batch_is_there_once_it_is_whole(void **state)
+TEST(a_batch_is_there_once_it_is_whole, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -33,7 +30,7 @@ static void a_batch_is_there_once_it_is_whole(void **state)
     long_end_all(calls, 3);
 }
 
-static void a_batch_under_a_push_is_nobody_elses(void **state)
+TEST(a_batch_under_a_push_is_nobody_elses, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[5] = {0};
@@ -71,7 +68,7 @@ static void a_batch_under_a_push_is_nobody_elses(void **state)
     long_end_all(calls, 5);
 }
 
-static void a_batch_may_be_forgotten_while_it_is_read(void **state)
+TEST(a_batch_may_be_forgotten_while_it_is_read, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[4] = {0};
@@ -121,7 +118,7 @@ static void check_nothing_is_held(struct node_fixture *n)
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
 }
 
-static void a_push_that_was_begun_survives_its_session(void **state)
+TEST(a_push_that_was_begun_survives_its_session, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[2] = {0};
@@ -144,7 +141,7 @@ static void a_push_that_was_begun_survives_its_session(void **state)
     long_end_all(calls, 2);
 }
 
-static void lookups_and_feeds_end_with_their_session(void **state)
+TEST(lookups_and_feeds_end_with_their_session, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -172,7 +169,7 @@ static void lookups_and_feeds_end_with_their_session(void **state)
     long_end_all(calls, 3);
 }
 
-static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
+TEST(a_call_whose_deadline_has_passed_is_not_begun, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[2] = {0};
@@ -194,7 +191,7 @@ static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
 
 /* The queue has a place per call slot. What a session left in it takes places, too, as long as a push is
  * brought to its end. */
-static void more_calls_than_places_are_told_to_try_again(void **state)
+TEST(more_calls_than_places_are_told_to_try_again, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { WINDOW = 64, ROUNDS_MAX = 100 };
@@ -227,19 +224,4 @@ static void more_calls_than_places_are_told_to_try_again(void **state)
     assert_float_equal(node_value(n, table, LONG_KEYS - 1), 0, 0);
     long_end_all(calls, WINDOW);
     long_end_all(again, WINDOW);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_batch_is_there_once_it_is_whole),
-        TEST(a_batch_under_a_push_is_nobody_elses),
-        TEST(a_batch_may_be_forgotten_while_it_is_read),
-        TEST(a_push_that_was_begun_survives_its_session),
-        TEST(lookups_and_feeds_end_with_their_session),
-        TEST(a_call_whose_deadline_has_passed_is_not_begun),
-        TEST(more_calls_than_places_are_told_to_try_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

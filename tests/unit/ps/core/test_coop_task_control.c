@@ -1,15 +1,12 @@
 /* Calls in slices, and what the control thread does: cuts, freezes, restores, the end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/buddy.h"
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "coop_task_fixture.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 
-static void a_cut_waits_for_the_push_under_way(void **state)
+TEST(a_cut_waits_for_the_push_under_way, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -35,7 +32,7 @@ static void a_cut_waits_for_the_push_under_way(void **state)
 
 /* Pushes go on while a checkpoint is written: each hands over the rows it changes, in slices, and small ones
  * in between. */
-static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
+TEST(a_checkpoint_holds_the_rows_as_of_its_cut, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[8] = {0};
@@ -61,7 +58,7 @@ static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
     long_end_all(calls, 8);
 }
 
-static void a_push_in_slices_keeps_its_room_in_a_checkpoint(void **state)
+TEST(a_push_in_slices_keeps_its_room_in_a_checkpoint, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[2] = {0};
@@ -111,7 +108,7 @@ static void give_memory(struct mr_endpoint *ep, struct block *taken)
     }
 }
 
-static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
+TEST(a_push_that_cannot_be_answered_keeps_no_room, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[4] = {0};
@@ -151,7 +148,7 @@ static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
     long_end_all(calls, 4);
 }
 
-static void a_freeze_falls_between_calls(void **state)
+TEST(a_freeze_falls_between_calls, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -170,7 +167,7 @@ static void a_freeze_falls_between_calls(void **state)
     long_end_all(calls, 3);
 }
 
-static void a_restore_falls_between_calls(void **state)
+TEST(a_restore_falls_between_calls, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[3] = {0};
@@ -197,7 +194,7 @@ static void a_restore_falls_between_calls(void **state)
     long_end_all(calls, 3);
 }
 
-static void a_node_stops_in_the_middle(void **state)
+TEST(a_node_stops_in_the_middle, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[4] = {0};
@@ -213,19 +210,4 @@ static void a_node_stops_in_the_middle(void **state)
     node_start(n, 1);
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
     long_end_all(calls, 4);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_cut_waits_for_the_push_under_way),
-        TEST(a_checkpoint_holds_the_rows_as_of_its_cut),
-        TEST(a_push_in_slices_keeps_its_room_in_a_checkpoint),
-        TEST(a_push_that_cannot_be_answered_keeps_no_room),
-        TEST(a_freeze_falls_between_calls),
-        TEST(a_restore_falls_between_calls),
-        TEST(a_node_stops_in_the_middle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 /* When the log has a line about what was left out, and what it says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/core/drop_stats.h"
+#include "tests/test.h"
 
-static void a_line_a_minute_with_what_came_since(void **state)
+TEST(a_line_a_minute_with_what_came_since)
 {
     struct ps_drop_stats_log log = {0};
     struct ps_drop_stats now = {0}, since = {.rows_refused = 77};
     const uint64_t start_us = 5;
-    (void)state;
     assert_false(ps_drop_stats_due(&log, &now, start_us, &since)); /* nothing was left out */
     assert_int_equal(since.rows_refused, 77);
     now.gradients_skipped = 3;
@@ -34,11 +29,10 @@ static void a_line_a_minute_with_what_came_since(void **state)
 }
 
 /* The table was restored: its counts began again. */
-static void counts_that_begin_again_are_counted_whole(void **state)
+TEST(counts_that_begin_again_are_counted_whole)
 {
     struct ps_drop_stats_log log = {.reported = {.rows_refused = 1000, .gradients_skipped = 5}};
     struct ps_drop_stats now = {.rows_refused = 7, .gradients_skipped = 5}, since;
-    (void)state;
     assert_true(ps_drop_stats_due(&log, &now, 1, &since));
     assert_int_equal(since.rows_refused, 7);
     assert_int_equal(since.gradients_skipped, 0);
@@ -51,13 +45,12 @@ static void check_line(const struct mr_feature *f, const struct ps_drop_stats *s
     assert_string_equal(line, expected);
 }
 
-static void the_line_says_what_and_what_to_set(void **state)
+TEST(the_line_says_what_and_what_to_set)
 {
     static const char tail[] = " (since the last line about it; millrace ctl list has the sums)";
     struct mr_feature t = mr_feature_table("user", 4), v = mr_feature_variable("bias", 0, NULL);
     struct ps_drop_stats since = {.rows_refused = 549728, .limit = PS_LIMIT_NODE};
     char expected[PS_DROP_STATS_LINE_BYTES_MAX];
-    (void)state;
 #define EXPECT(f, text)                                                                                      \
     (void)snprintf(expected, sizeof(expected), "%s%s", text, tail);                                          \
     check_line(f, &since, expected)
@@ -84,25 +77,13 @@ static void the_line_says_what_and_what_to_set(void **state)
 }
 
 /* The longest of all still fits. */
-static void no_line_is_cut(void **state)
+TEST(no_line_is_cut)
 {
     char name[MR_NAME_BYTES] = {0}, line[PS_DROP_STATS_LINE_BYTES_MAX];
     memset(name, 'x', sizeof(name) - 1);
     struct mr_feature t = mr_feature_table(name, 4);
     t.memory_bytes = UINT64_MAX;
     struct ps_drop_stats since = {UINT64_MAX, UINT64_MAX, UINT64_MAX, PS_LIMIT_NODE};
-    (void)state;
     ps_drop_stats_line(&t, &since, UINT64_MAX, line);
     assert_string_equal(line + strlen(line) - 5, "sums)");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_a_minute_with_what_came_since),
-        cmocka_unit_test(counts_that_begin_again_are_counted_whole),
-        cmocka_unit_test(the_line_says_what_and_what_to_set),
-        cmocka_unit_test(no_line_is_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

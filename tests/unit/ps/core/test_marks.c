@@ -1,11 +1,8 @@
 /* The last marks of a node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/core/marks.h"
+#include "tests/test.h"
 
 static struct mr_mark marks[PS_MARKS_KEPT];
 
@@ -29,7 +26,7 @@ static void read_count(struct ps_marks *m, uint64_t since, uint32_t count, uint6
     assert_int_equal(is_missed, missed);
 }
 
-static void marks_are_read_from_a_number_on(void **state)
+TEST(marks_are_read_from_a_number_on, set_up, tear_down)
 {
     read_count(*state, 0, 0, 0, 0);
     ps_marks_add(*state, "mark", "10.0.0.7:9", "one");
@@ -48,7 +45,7 @@ static void marks_are_read_from_a_number_on(void **state)
     read_count(*state, UINT64_MAX, 0, 2, 0);
 }
 
-static void what_is_forgotten_is_counted(void **state)
+TEST(what_is_forgotten_is_counted, set_up, tear_down)
 {
     char text[32];
     for (uint32_t i = 1; i <= PS_MARKS_KEPT + 10; i++) {
@@ -62,7 +59,7 @@ static void what_is_forgotten_is_counted(void **state)
     read_count(*state, 10, PS_MARKS_KEPT, PS_MARKS_KEPT + 10, 0);
 }
 
-static void long_texts_are_cut_between_characters(void **state)
+TEST(long_texts_are_cut_between_characters, set_up, tear_down)
 {
     char text[2 * MR_MARK_TEXT_BYTES], event[2 * MR_MARK_EVENT_BYTES] = "";
     memset(event, 'e', sizeof(event) - 1);
@@ -75,19 +72,8 @@ static void long_texts_are_cut_between_characters(void **state)
     assert_int_equal(strlen(marks[0].event), MR_MARK_EVENT_BYTES - 1);
 }
 
-static void nothing_is_kept_without_a_place(void **state)
+TEST(nothing_is_kept_without_a_place)
 {
     ps_marks_add(NULL, "mark", "", "one");
     read_count(NULL, 0, 0, 0, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(marks_are_read_from_a_number_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_forgotten_is_counted, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(long_texts_are_cut_between_characters, set_up, tear_down),
-        cmocka_unit_test(nothing_is_kept_without_a_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Who is held at a step, and who counts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/core/step_barrier.h"
+#include "tests/test.h"
 
 static struct ps_step_barrier gate, all; /* large */
 
@@ -17,9 +13,8 @@ static const uint8_t *uuid_of(uint64_t number)
     return uuid;
 }
 
-static void holds_what_is_behind_the_step(void **state)
+TEST(holds_what_is_behind_the_step)
 {
-    (void)state;
     ps_step_barrier_init(&gate, 100, 2000);
     assert_false(ps_step_barrier_holds(&gate, 0)); /* a call without a step */
     assert_false(ps_step_barrier_holds(&gate, 100));
@@ -29,10 +24,9 @@ static void holds_what_is_behind_the_step(void **state)
     assert_false(ps_step_barrier_holds(&gate, UINT64_MAX));
 }
 
-static void a_client_counts_once_over_all_cores(void **state)
+TEST(a_client_counts_once_over_all_cores)
 {
     static struct ps_step_barrier other;
-    (void)state;
     ps_step_barrier_init(&gate, 100, 2000);
     ps_step_barrier_init(&other, 100, 2000);
     ps_step_barrier_init(&all, 100, 2000);
@@ -46,9 +40,8 @@ static void a_client_counts_once_over_all_cores(void **state)
     assert_int_equal(all.count, 3);
 }
 
-static void who_has_stopped_trying_does_not_count(void **state)
+TEST(who_has_stopped_trying_does_not_count)
 {
-    (void)state;
     ps_step_barrier_init(&gate, 100, 2000);
     ps_step_barrier_init(&all, 100, 2000);
     ps_step_barrier_note(&gate, uuid_of(1), 1000);
@@ -62,9 +55,8 @@ static void who_has_stopped_trying_does_not_count(void **state)
     assert_int_equal(all.count, 2);
 }
 
-static void there_are_only_so_many(void **state)
+TEST(there_are_only_so_many)
 {
-    (void)state;
     ps_step_barrier_init(&gate, 1, 2000);
     for (uint32_t i = 0; i < PS_STEP_CLIENTS_MAX; i++)
         assert_true(ps_step_barrier_note(&gate, uuid_of(i), 1));
@@ -72,15 +64,4 @@ static void there_are_only_so_many(void **state)
     assert_int_equal(gate.count, PS_STEP_CLIENTS_MAX);
     ps_step_barrier_init(&gate, 2, 2000);
     assert_int_equal(gate.count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_what_is_behind_the_step),
-        cmocka_unit_test(a_client_counts_once_over_all_cores),
-        cmocka_unit_test(who_has_stopped_trying_does_not_count),
-        cmocka_unit_test(there_are_only_so_many),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* The step that training has come to: what moves it, and what does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "ps/core/step_clock.h"
+#include "tests/test.h"
 
 static uint64_t calls;
 
@@ -13,10 +9,9 @@ static void see(struct ps_step_clock *c, uint64_t step)
     ps_step_clock_see(c, step, 7, ++calls);
 }
 
-static void near_steps_count_at_once(void **state)
+TEST(near_steps_count_at_once)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     see(&c, 1);
     assert_int_equal(c.step, 1);
     see(&c, 3);
@@ -28,10 +23,9 @@ static void near_steps_count_at_once(void **state)
     assert_int_equal(c.ignored, 0);
 }
 
-static void a_wild_step_changes_nothing(void **state)
+TEST(a_wild_step_changes_nothing)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     for (uint64_t step = 1; step < 10000; step++) {
         see(&c, step);
         see(&c, step * UINT64_C(0x9E3779B97F4A7C15) | UINT64_C(1) << 63); /* every other call is */
@@ -48,10 +42,9 @@ static void a_wild_step_changes_nothing(void **state)
     assert_int_equal(c.ignored, 2 * 9999 + 1);
 }
 
-static void a_wild_call_sent_again_and_again_counts_once(void **state)
+TEST(a_wild_call_sent_again_and_again_counts_once)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     see(&c, 5);
     for (uint32_t i = 0; i < 10 * PS_STEPS_AHEAD; i++)
         ps_step_clock_see(&c, UINT64_MAX, 9, 77);
@@ -62,10 +55,9 @@ static void a_wild_call_sent_again_and_again_counts_once(void **state)
     assert_int_equal(c.ignored, 2);
 }
 
-static void many_calls_in_agreement_move_it(void **state)
+TEST(many_calls_in_agreement_move_it)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     see(&c, UINT64_MAX); /* a wild one among them does not decide where to */
     for (uint32_t i = 1; i < PS_STEPS_AHEAD; i++) {
         assert_int_equal(c.step, 0);
@@ -78,20 +70,18 @@ static void many_calls_in_agreement_move_it(void **state)
 }
 
 /* Trainers that count samples: each step is far from the last. */
-static void it_follows_wide_strides(void **state)
+TEST(it_follows_wide_strides)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     for (uint64_t step = 1; step <= 1000; step++)
         see(&c, step * 65536);
     assert_true(c.step > (1000 - 2 * PS_STEPS_AHEAD) * UINT64_C(65536));
     assert_true(c.step <= 1000 * UINT64_C(65536));
 }
 
-static void a_training_begun_anew_takes_it_back(void **state)
+TEST(a_training_begun_anew_takes_it_back)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 1; i < PS_STEPS_BEHIND; i++)
         see(&c, i);
@@ -101,10 +91,9 @@ static void a_training_begun_anew_takes_it_back(void **state)
 }
 
 /* One that lags far behind, among others. */
-static void stragglers_do_not(void **state)
+TEST(stragglers_do_not)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 1; i < 10 * PS_STEPS_BEHIND; i++) {
         see(&c, i);
@@ -115,10 +104,9 @@ static void stragglers_do_not(void **state)
 }
 
 /* A trainer that waits at a step for the others, which are far behind. */
-static void one_that_waits_keeps_it(void **state)
+TEST(one_that_waits_keeps_it)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 1; i < 10 * PS_STEPS_BEHIND; i++) {
         see(&c, i);
@@ -134,30 +122,13 @@ static void one_that_waits_keeps_it(void **state)
     assert_int_equal(c.step, PS_STEPS_BEHIND);
 }
 
-static void both_ways_do_not_add_up(void **state)
+TEST(both_ways_do_not_add_up)
 {
     struct ps_step_clock c = {0};
-    (void)state;
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 0; i < 100 * PS_STEPS_AHEAD; i++) {
         see(&c, UINT64_MAX - i);
         see(&c, 1 + i);
     }
     assert_int_equal(c.step, 1000000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_steps_count_at_once),
-        cmocka_unit_test(a_wild_step_changes_nothing),
-        cmocka_unit_test(a_wild_call_sent_again_and_again_counts_once),
-        cmocka_unit_test(many_calls_in_agreement_move_it),
-        cmocka_unit_test(it_follows_wide_strides),
-        cmocka_unit_test(a_training_begun_anew_takes_it_back),
-        cmocka_unit_test(stragglers_do_not),
-        cmocka_unit_test(one_that_waits_keeps_it),
-        cmocka_unit_test(both_ways_do_not_add_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

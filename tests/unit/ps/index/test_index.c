@@ -4,6 +4,7 @@
 #include "index_fixture.h"
 #include "ps/index/index_internal.h"
 #include "ps/memory/size_classes.h"
+#include "tests/test.h"
 
 static uint32_t find(const struct fixture *f, uint64_t key)
 {
@@ -40,7 +41,7 @@ static void check_counts(const struct ps_index *ix)
     assert_int_equal(ix->untidy_count, untidy);
 }
 
-static void test_hash_is_the_one_of_the_wire_and_has_an_inverse(void **state)
+TEST(test_hash_is_the_one_of_the_wire_and_has_an_inverse)
 {
     uint64_t rng = fixture_seed("hash");
     assert_int_equal(ps_key_hash(0, 0), mr_key_hash(0, 0));
@@ -54,7 +55,7 @@ static void test_hash_is_the_one_of_the_wire_and_has_an_inverse(void **state)
     }
 }
 
-static void test_placed_hash_keeps_the_partition_and_has_an_inverse(void **state)
+TEST(test_placed_hash_keeps_the_partition_and_has_an_inverse)
 {
     uint64_t rng = fixture_seed("placed hash");
     for (uint32_t i = 0; i < 10000; i++) {
@@ -68,7 +69,7 @@ static void test_placed_hash_keeps_the_partition_and_has_an_inverse(void **state
     }
 }
 
-static void test_an_empty_index_holds_no_memory_and_no_key(void **state)
+TEST(test_an_empty_index_holds_no_memory_and_no_key, set_up, tear_down)
 {
     struct fixture *f = *state;
     assert_int_equal(f->ix.bytes, 0);
@@ -78,7 +79,7 @@ static void test_an_empty_index_holds_no_memory_and_no_key(void **state)
 }
 
 /* Hashes, too, may be 0 and all ones. */
-static void test_zero_and_all_ones_are_like_others(void **state)
+TEST(test_zero_and_all_ones_are_like_others, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint32_t zero = insert(f, 0);
@@ -96,7 +97,7 @@ static void test_zero_and_all_ones_are_like_others(void **state)
     assert_int_equal(f->ix.rows, 5);
 }
 
-static void test_random_keys_are_found_and_others_not(void **state)
+TEST(test_random_keys_are_found_and_others_not, set_up, tear_down)
 {
     enum { COUNT = 600000 };
     struct fixture *f = *state;
@@ -125,7 +126,7 @@ static void test_random_keys_are_found_and_others_not(void **state)
 
 /* Partitions do not grow in the order of their buckets in memory, and units that are left almost empty go
  * back all the same: where one grows, others' buckets move, at most three at a time. */
-static void test_a_growing_index_leaves_little_memory_unused(void **state)
+TEST(test_a_growing_index_leaves_little_memory_unused, set_up, tear_down)
 {
     enum { COUNT = 1600000, STEP = 200000, ARRAYS_AT_A_TIME = 3 };
     struct fixture *f = *state;
@@ -144,7 +145,7 @@ static void test_a_growing_index_leaves_little_memory_unused(void **state)
 }
 
 /* Where memory is to be left, those that lie there move, and no others. */
-static void test_only_what_lies_in_the_way_is_moved(void **state)
+TEST(test_only_what_lies_in_the_way_is_moved, set_up, tear_down)
 {
     enum { COUNT = 400000, ROUNDS = 3000 };
     static struct ps_bucket *before[MR_PARTITION_COUNT];
@@ -176,7 +177,7 @@ static void test_only_what_lies_in_the_way_is_moved(void **state)
 
 /* Keys of one partition only: what an adversary, or bad luck, would send. All the time they are where they
  * should be, also while they move. */
-static void test_one_partition_takes_them_all(void **state)
+TEST(test_one_partition_takes_them_all, set_up, tear_down)
 {
     enum { COUNT = 20000 };
     struct fixture *f = *state;
@@ -202,7 +203,7 @@ static void test_one_partition_takes_them_all(void **state)
 }
 
 /* From one bucket on, full or not; keys lie in both of their buckets. */
-static void test_small_partitions_at_every_size(void **state)
+TEST(test_small_partitions_at_every_size, set_up, tear_down)
 {
     enum { COUNT = 500 };
     struct fixture *f = *state;
@@ -223,7 +224,7 @@ static void test_small_partitions_at_every_size(void **state)
 
 /* A row number that a small partition has no bits for makes it larger; with a lower one it gets small
  * again. */
-static void test_a_small_partition_among_large_ones(void **state)
+TEST(test_a_small_partition_among_large_ones, set_up, tear_down)
 {
     enum { COUNT = 20000 };
     struct fixture *f = *state;
@@ -251,7 +252,7 @@ static void test_a_small_partition_among_large_ones(void **state)
 }
 
 /* The search for a place has an end: nearly all are taken then, and the entries are those of before. */
-static void test_a_full_array_keeps_what_it_has(void **state)
+TEST(test_a_full_array_keeps_what_it_has, set_up, tear_down)
 {
     enum { BUCKETS = 512, PLACES = BUCKETS * PS_BUCKET_KEYS, REFUSED = 100 };
     static struct ps_bucket buckets[BUCKETS];
@@ -282,7 +283,7 @@ static void test_a_full_array_keeps_what_it_has(void **state)
 }
 
 /* Row numbers up to the highest that a bucket can hold. */
-static void test_the_highest_row_number_of_a_size(void **state)
+TEST(test_the_highest_row_number_of_a_size, set_up, tear_down)
 {
     struct fixture *f = *state;
     const struct ps_partition *p = &f->ix.partitions[33];
@@ -305,7 +306,7 @@ static void test_the_highest_row_number_of_a_size(void **state)
 
 /* Partitions without keys get a bucket once there are many, so that a key finds one without memory, and give
  * it back when there are few; but not those of a group that has no keys at all. */
-static void test_partitions_get_their_first_bucket_ahead(void **state)
+TEST(test_partitions_get_their_first_bucket_ahead, set_up, tear_down)
 {
     enum {
         COUNT = 3 * MR_PARTITION_COUNT,
@@ -342,7 +343,7 @@ static void test_partitions_get_their_first_bucket_ahead(void **state)
 }
 
 /* A partition waits for upkeep from the removal on that leaves it too large. */
-static void test_what_removals_leave_too_large_is_noted(void **state)
+TEST(test_what_removals_leave_too_large_is_noted, set_up, tear_down)
 {
     enum { COUNT = 100000 };
     struct fixture *f = *state;
@@ -359,7 +360,7 @@ static void test_what_removals_leave_too_large_is_noted(void **state)
     assert_int_equal(f->ix.bytes, 0);
 }
 
-static void test_clear_gives_all_back(void **state)
+TEST(test_clear_gives_all_back, set_up, tear_down)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 50000; i++)
@@ -382,7 +383,7 @@ static uint64_t even_hash(uint64_t *rng, uint32_t i)
 }
 
 /* What it had grown to before does not matter. */
-static void test_a_cleared_index_grows_like_a_new_one(void **state)
+TEST(test_a_cleared_index_grows_like_a_new_one, set_up, tear_down)
 {
     enum { FEW = EVEN_PARTITIONS * 30, MANY = EVEN_PARTITIONS * 300 };
     static const uint32_t rounds[] = {FEW, MANY, FEW};
@@ -401,7 +402,7 @@ static void test_a_cleared_index_grows_like_a_new_one(void **state)
 }
 
 /* A partition's first bucket, nothing while it has places, and the next size when it has none. */
-static void test_the_bytes_of_an_insert_are_known_before(void **state)
+TEST(test_the_bytes_of_an_insert_are_known_before, set_up, tear_down)
 {
     struct fixture *f = *state;
     const size_t bucket_bytes = sizeof(struct ps_bucket);
@@ -417,7 +418,7 @@ static void test_the_bytes_of_an_insert_are_known_before(void **state)
 }
 
 /* The largest array that is a piece of a unit takes no unit of its own. */
-static void test_the_largest_piece_is_accounted_as_one(void **state)
+TEST(test_the_largest_piece_is_accounted_as_one, set_up, tear_down)
 {
     struct fixture *f = *state;
     const uint32_t most = (uint32_t)(PS_PIECE_BYTES_MAX / sizeof(struct ps_bucket));
@@ -428,7 +429,7 @@ static void test_the_largest_piece_is_accounted_as_one(void **state)
 }
 
 /* After most keys have gone, partitions grow by small steps again, from the sizes that they have now. */
-static void test_growth_begins_again_after_keys_have_gone(void **state)
+TEST(test_growth_begins_again_after_keys_have_gone, set_up, tear_down)
 {
     enum { MANY = EVEN_PARTITIONS * 400, FEW = EVEN_PARTITIONS * 60, MORE = EVEN_PARTITIONS * 80 };
     static uint64_t hashes[MANY];
@@ -453,7 +454,7 @@ static void test_growth_begins_again_after_keys_have_gone(void **state)
 }
 
 /* What waited for upkeep waits for it no more, and what is put in and removed afterwards does. */
-static void test_clear_leaves_nothing_to_tidy(void **state)
+TEST(test_clear_leaves_nothing_to_tidy, set_up, tear_down)
 {
     enum { COUNT = 50000 };
     struct fixture *f = *state;
@@ -502,7 +503,7 @@ static void check_no_memory(size_t bytes_max)
     free(f);
 }
 
-static void test_no_memory_changes_nothing(void **state)
+TEST(test_no_memory_changes_nothing)
 {
     check_no_memory(SIZE_MAX);
     check_no_memory(1000000);
@@ -542,7 +543,7 @@ static void keys_come_and_go(struct fixture *f, uint64_t *rng, uint32_t partitio
     ps_index_clear(&f->ix);
 }
 
-static void test_keys_come_and_go(void **state)
+TEST(test_keys_come_and_go, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t rng = fixture_seed("keys come and go");
@@ -550,7 +551,7 @@ static void test_keys_come_and_go(void **state)
         keys_come_and_go(f, &rng, (uint32_t[]){1, 7, 400}[i / 2], i % 2 == 0);
 }
 
-static void test_removing_most_keys_gives_the_memory_back(void **state)
+TEST(test_removing_most_keys_gives_the_memory_back, set_up, tear_down)
 {
     enum { COUNT = 400000, LEFT = 40000 };
     struct fixture *f = *state;
@@ -583,7 +584,7 @@ static void test_removing_most_keys_gives_the_memory_back(void **state)
 
 /* Made large enough ahead it is not made larger again; in few parts or many, it is no larger than it need
  * be. */
-static void test_room_is_reserved(void **state)
+TEST(test_room_is_reserved, set_up, tear_down)
 {
     enum { PARTITION = 77, COUNT = 5000 };
     static uint32_t rows[COUNT];
@@ -615,7 +616,7 @@ static void test_room_is_reserved(void **state)
 }
 
 /* One that is being moved in steps is through with that first. */
-static void test_room_is_reserved_for_a_partition_on_its_way(void **state)
+TEST(test_room_is_reserved_for_a_partition_on_its_way, set_up, tear_down)
 {
     enum { COUNT = 200000 };
     struct fixture *f = *state;
@@ -635,7 +636,7 @@ static void test_room_is_reserved_for_a_partition_on_its_way(void **state)
 }
 
 /* A partition's old buckets may lie right behind its new ones: each belongs to its own array. */
-static void test_arrays_that_touch_are_told_apart(void **state)
+TEST(test_arrays_that_touch_are_told_apart, set_up, tear_down)
 {
     enum { NEW = 3, OLD = 5 };
     static struct ps_bucket buckets[NEW + OLD];
@@ -656,7 +657,7 @@ static void test_arrays_that_touch_are_told_apart(void **state)
 }
 
 /* Near its load, an index takes others for keys that go, again and again, and gets no larger. */
-static void test_keys_are_exchanged_in_place(void **state)
+TEST(test_keys_are_exchanged_in_place, set_up, tear_down)
 {
     enum { COUNT = 100000, ROUNDS = 10 };
     struct fixture *f = *state;
@@ -677,7 +678,7 @@ static void test_keys_are_exchanged_in_place(void **state)
 }
 
 /* Where a core owns a few of them, the others' turn to grow is passed over. */
-static void test_partitions_without_keys_do_not_grow(void **state)
+TEST(test_partitions_without_keys_do_not_grow, set_up, tear_down)
 {
     enum { OWN = 4 * PS_GROUP_PARTITIONS, ROWS = OWN * 200 };
     struct fixture *f = *state;
@@ -688,40 +689,4 @@ static void test_partitions_without_keys_do_not_grow(void **state)
     }
     assert_int_equal(f->ix.partitions_used, OWN);
     check_counts(&f->ix);
-}
-
-int main(void)
-{
-#define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash_is_the_one_of_the_wire_and_has_an_inverse),
-        cmocka_unit_test(test_placed_hash_keeps_the_partition_and_has_an_inverse),
-        WITH_INDEX(test_an_empty_index_holds_no_memory_and_no_key),
-        WITH_INDEX(test_zero_and_all_ones_are_like_others),
-        WITH_INDEX(test_random_keys_are_found_and_others_not),
-        WITH_INDEX(test_a_growing_index_leaves_little_memory_unused),
-        WITH_INDEX(test_only_what_lies_in_the_way_is_moved),
-        WITH_INDEX(test_one_partition_takes_them_all),
-        WITH_INDEX(test_small_partitions_at_every_size),
-        WITH_INDEX(test_a_small_partition_among_large_ones),
-        WITH_INDEX(test_a_full_array_keeps_what_it_has),
-        WITH_INDEX(test_the_highest_row_number_of_a_size),
-        WITH_INDEX(test_partitions_get_their_first_bucket_ahead),
-        WITH_INDEX(test_partitions_without_keys_do_not_grow),
-        WITH_INDEX(test_what_removals_leave_too_large_is_noted),
-        WITH_INDEX(test_clear_gives_all_back),
-        WITH_INDEX(test_clear_leaves_nothing_to_tidy),
-        WITH_INDEX(test_a_cleared_index_grows_like_a_new_one),
-        WITH_INDEX(test_the_bytes_of_an_insert_are_known_before),
-        WITH_INDEX(test_the_largest_piece_is_accounted_as_one),
-        WITH_INDEX(test_growth_begins_again_after_keys_have_gone),
-        cmocka_unit_test(test_no_memory_changes_nothing),
-        WITH_INDEX(test_arrays_that_touch_are_told_apart),
-        WITH_INDEX(test_keys_come_and_go),
-        WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
-        WITH_INDEX(test_room_is_reserved),
-        WITH_INDEX(test_room_is_reserved_for_a_partition_on_its_way),
-        WITH_INDEX(test_keys_are_exchanged_in_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

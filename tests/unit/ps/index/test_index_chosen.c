@@ -1,6 +1,7 @@
 /* Keys that someone chose for where they would lie, as if the node's secret was known. */
 #include "index_fixture.h"
 #include "ps/index/index_internal.h"
+#include "tests/test.h"
 
 #define CHOSEN_PARTITION 0x123u
 
@@ -61,7 +62,7 @@ static void make_large(struct fixture *f, uint64_t *rng)
 
 /* Places there are, and yet not for these: most are refused, for no memory, whatever their row's number
  * is, and others come as before. */
-static void test_keys_chosen_to_collide_are_refused(void **state)
+TEST(test_keys_chosen_to_collide_are_refused, set_up, tear_down)
 {
     enum { CHOSEN = 40, OTHERS = 200 };
     struct fixture *f = *state;
@@ -89,7 +90,7 @@ static void test_keys_chosen_to_collide_are_refused(void **state)
 
 /* Of more keys than two buckets hold, chosen for having the same two once their partition gets to a size: it
  * passes that one over, and neither they nor others are refused. */
-static void test_keys_chosen_against_growth_do_not_keep_a_partition_small(void **state)
+TEST(test_keys_chosen_against_growth_do_not_keep_a_partition_small, set_up, tear_down)
 {
     enum { SIZES = 5, CHOSEN = 24, OTHERS = 1500 };
     static const uint32_t sizes[SIZES] = {9, 20, 34, 36, 72};
@@ -116,7 +117,7 @@ static void test_keys_chosen_against_growth_do_not_keep_a_partition_small(void *
 }
 
 /* Chosen against more sizes than are tried: what is there stays, and is found, through all refusals. */
-static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state)
+TEST(test_keys_chosen_against_many_sizes_stay_where_they_are, set_up, tear_down)
 {
     enum { SIZES = 12, CHOSEN = 18, OTHERS = 1000 };
     struct fixture *f = *state;
@@ -157,7 +158,7 @@ static void choose_against(uint64_t *rng, uint32_t first, uint32_t sizes, uint64
 }
 
 /* Four sizes are tried for what a partition has; then it stays as it is. */
-static void test_growing_gives_up_after_a_few_sizes(void **state)
+TEST(test_growing_gives_up_after_a_few_sizes, set_up, tear_down)
 {
     enum { CHOSEN = 2 * PS_BUCKET_KEYS + 1, BUCKETS = 3, TRIED = 4 };
     struct fixture *f = *state;
@@ -178,7 +179,7 @@ static void test_growing_gives_up_after_a_few_sizes(void **state)
 
 /* One key many times stands for keys that share two buckets of any number: a few sizes are tried for them,
  * and not all that there are, up to buckets of tens of MiB. */
-static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
+TEST(test_few_sizes_are_tried_for_keys_that_fit_none, set_up, tear_down)
 {
     enum { TWO_BUCKETS = 2 * PS_BUCKET_KEYS, FILLING = 4 };
     struct fixture *f = *state;
@@ -214,7 +215,7 @@ static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
 }
 
 /* Whether or not they are refused, all of them together cost no more than a few moves each. */
-static void test_keys_alike_cost_little_each(void **state)
+TEST(test_keys_alike_cost_little_each, set_up, tear_down)
 {
     enum { CHOSEN = 60000, SAME_BITS = 12, PLACEMENTS_EACH = 8 };
     struct fixture *f = *state;
@@ -230,7 +231,7 @@ static void test_keys_alike_cost_little_each(void **state)
 
 /* Partitions of any sizes, as keys that were chosen by their partition alone make them: no insert moves more
  * than a small partition as a whole, and what there is to move is moved in time. */
-static void test_no_insert_moves_a_large_partition_as_a_whole(void **state)
+TEST(test_no_insert_moves_a_large_partition_as_a_whole, set_up, tear_down)
 {
     enum { LARGE = 3, ROWS = 600000, SMALL = 1000 };
     static const uint32_t shares[LARGE] = {70, 25, 5}; /* of 100 keys */
@@ -253,19 +254,4 @@ static void test_no_insert_moves_a_large_partition_as_a_whole(void **state)
     }
     assert_true(f->ix.partitions[0].bucket_count > 8 * PS_BESIDE_BUCKETS_MAX);
     assert_int_in_range(most, 1, (PS_BESIDE_BUCKETS_MAX + 1) * PS_BUCKET_KEYS);
-}
-
-int main(void)
-{
-#define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_INDEX(test_keys_chosen_to_collide_are_refused),
-        WITH_INDEX(test_keys_chosen_against_growth_do_not_keep_a_partition_small),
-        WITH_INDEX(test_keys_chosen_against_many_sizes_stay_where_they_are),
-        WITH_INDEX(test_growing_gives_up_after_a_few_sizes),
-        WITH_INDEX(test_keys_alike_cost_little_each),
-        WITH_INDEX(test_no_insert_moves_a_large_partition_as_a_whole),
-        WITH_INDEX(test_few_sizes_are_tried_for_keys_that_fit_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

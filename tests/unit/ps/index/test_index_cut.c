@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "index_fixture.h"
+#include "tests/test.h"
 
 static uint64_t count_pending(const struct ps_index *ix)
 {
@@ -53,7 +54,7 @@ static void emit_all(struct fixture *f)
 
 /* What was there when the cut began is pending until it is emitted, however often entries move; what comes is
  * not. */
-static void test_a_cut_goes_on_through_growth_removals_and_upkeep(void **state)
+TEST(test_a_cut_goes_on_through_growth_removals_and_upkeep, set_up, tear_down)
 {
     enum { COUNT = 60000, MORE = 300000 };
     struct fixture *f = *state;
@@ -78,7 +79,7 @@ static void test_a_cut_goes_on_through_growth_removals_and_upkeep(void **state)
 
 /* Rows that change while a cut of marks runs are of the next one; marks and what is pending go with keys that
  * move. */
-static void test_marks_go_through_cuts_growth_and_removals(void **state)
+TEST(test_marks_go_through_cuts_growth_and_removals, set_up, tear_down)
 {
     enum { COUNT = 20000, MORE = 300000 };
     struct fixture *f = *state;
@@ -122,7 +123,7 @@ static void test_marks_go_through_cuts_growth_and_removals(void **state)
 
 /* A row that is pending and is used is given out as it is then: it needs no mark. One that was given out gets
  * one. */
-static void test_marks_of_rows_that_a_cut_has_still_to_have(void **state)
+TEST(test_marks_of_rows_that_a_cut_has_still_to_have, set_up, tear_down)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 1000; i++)
@@ -142,7 +143,7 @@ static void test_marks_of_rows_that_a_cut_has_still_to_have(void **state)
 }
 
 /* Cuts of all keys and of marks in any order, as many as there are: the codes go round. */
-static void test_many_cuts(void **state)
+TEST(test_many_cuts, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t rng = fixture_seed("many cuts");
@@ -163,7 +164,7 @@ static void test_many_cuts(void **state)
 }
 
 /* What a cut that was not brought to its end has left is swept, before the next one or by it. */
-static void test_cuts_that_are_not_whole(void **state)
+TEST(test_cuts_that_are_not_whole, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t rng = fixture_seed("not whole");
@@ -193,17 +194,4 @@ static void test_cuts_that_are_not_whole(void **state)
             marks += is_marked(f, i);
         assert_int_equal(marks, f->ix.marks);
     }
-}
-
-int main(void)
-{
-#define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_INDEX(test_a_cut_goes_on_through_growth_removals_and_upkeep),
-        WITH_INDEX(test_marks_go_through_cuts_growth_and_removals),
-        WITH_INDEX(test_marks_of_rows_that_a_cut_has_still_to_have),
-        WITH_INDEX(test_many_cuts),
-        WITH_INDEX(test_cuts_that_are_not_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "ps/index/slab.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 struct fixture {
     struct ps_arena *arena;
@@ -52,7 +53,7 @@ static void check_rows(uint32_t row_bytes, uint32_t count)
     close_slabs(f);
 }
 
-static void test_rows_of_all_sizes(void **state)
+TEST(test_rows_of_all_sizes)
 {
     static const uint32_t sizes[] = {4, 8, 12, 36, 64, 72, 100, 128, 1000, 4096, 8192, PS_SLAB_ROW_MAX};
     for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -60,7 +61,7 @@ static void test_rows_of_all_sizes(void **state)
 }
 
 /* Up to slabs of the last size, of which there may be any number. */
-static void test_a_group_of_many_rows(void **state)
+TEST(test_a_group_of_many_rows)
 {
     enum { COUNT = 200000, BYTES = 1028 };
     struct fixture *f = open_slabs(BYTES, (size_t)400 << 20);
@@ -75,7 +76,7 @@ static void test_a_group_of_many_rows(void **state)
     close_slabs(f);
 }
 
-static void test_a_row_given_back_is_taken_again(void **state)
+TEST(test_a_row_given_back_is_taken_again)
 {
     struct fixture *f = open_slabs(64, FIXTURE_LIMIT_BYTES);
     uint32_t first, again, second;
@@ -141,7 +142,7 @@ static void compact_step(struct fixture *f, struct live *live, uint32_t count, u
 }
 
 /* Rows come and go at random; each holds its own mark as long as it lives, and is zeroed when it is taken. */
-static void test_rows_come_and_go(void **state)
+TEST(test_rows_come_and_go)
 {
     enum { ROWS = 30000, STEPS = 400000 };
     static struct live live[ROWS];
@@ -183,7 +184,7 @@ static void test_rows_come_and_go(void **state)
 }
 
 /* While a group is compacted, its free places on either side count as room. */
-static void test_a_group_that_is_compacted_has_room(void **state)
+TEST(test_a_group_that_is_compacted_has_room)
 {
     enum { COUNT = 4000 };
     struct fixture *f = open_slabs(64, FIXTURE_LIMIT_BYTES);
@@ -208,7 +209,7 @@ static void test_a_group_that_is_compacted_has_room(void **state)
 }
 
 /* What is not used is a small share, of a table of some ten thousand rows and more. */
-static void test_the_room_that_is_not_used_is_a_small_share(void **state)
+TEST(test_the_room_that_is_not_used_is_a_small_share)
 {
     struct fixture *f = open_slabs(64, FIXTURE_LIMIT_BYTES);
     uint32_t row;
@@ -223,7 +224,7 @@ static void test_the_room_that_is_not_used_is_a_small_share(void **state)
     close_slabs(f);
 }
 
-static void test_the_limit_is_told_and_clearing_starts_again(void **state)
+TEST(test_the_limit_is_told_and_clearing_starts_again)
 {
     struct fixture *f = open_slabs(1024, PS_ARENA_LIMIT_BYTES_MIN);
     uint32_t counts[2] = {0};
@@ -238,18 +239,4 @@ static void test_the_limit_is_told_and_clearing_starts_again(void **state)
     assert_true(counts[0] > 2048);
     assert_int_equal(counts[0], counts[1]);
     close_slabs(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_of_all_sizes),
-        cmocka_unit_test(test_a_group_of_many_rows),
-        cmocka_unit_test(test_a_row_given_back_is_taken_again),
-        cmocka_unit_test(test_rows_come_and_go),
-        cmocka_unit_test(test_a_group_that_is_compacted_has_room),
-        cmocka_unit_test(test_the_room_that_is_not_used_is_a_small_share),
-        cmocka_unit_test(test_the_limit_is_told_and_clearing_starts_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

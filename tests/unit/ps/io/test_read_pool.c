@@ -1,14 +1,11 @@
 /* A file that is read ahead comes out as it is, whatever its length and however many buffers and threads
  * there are, up to an error or what a check finds wrong. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/io/read_pool.h"
+#include "tests/test.h"
 #include "tests/unit/ps/fault_store.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -114,7 +111,7 @@ static void pool_reads_all(struct fixture *x, uint64_t bytes, uint32_t buffers)
     close_both(x);
 }
 
-static void it_comes_out_as_it_is(void **state)
+TEST(it_comes_out_as_it_is, set_up, tear_down)
 {
     static const uint64_t lengths[] = {0, 1, RANGE, RANGE + 1, 3 * RANGE, BYTES_MAX};
     static const uint32_t buffers[] = {1, 2, 3, 6, PS_IO_THREADS_MAX};
@@ -123,7 +120,7 @@ static void it_comes_out_as_it_is(void **state)
             pool_reads_all(*state, lengths[i], buffers[b]);
 }
 
-static void an_error_comes_in_its_place(void **state)
+TEST(an_error_comes_in_its_place, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_read *read;
@@ -152,7 +149,7 @@ static int64_t read_that_says_why(struct ps_store_file *file, void *data, size_t
     return -EACCES;
 }
 
-static void what_the_store_says_of_an_error_is_kept(void **state)
+TEST(what_the_store_says_of_an_error_is_kept, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_read *read;
@@ -163,7 +160,7 @@ static void what_the_store_says_of_an_error_is_kept(void **state)
 }
 
 /* What is held is not read into, and what is damaged comes in its place, too. */
-static void what_is_wrong_comes_in_its_place(void **state)
+TEST(what_is_wrong_comes_in_its_place, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_read *read[3];
@@ -193,7 +190,7 @@ static void what_is_wrong_comes_in_its_place(void **state)
     }
 }
 
-static void it_may_be_closed_at_any_time(void **state)
+TEST(it_may_be_closed_at_any_time, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_read *read;
@@ -205,18 +202,4 @@ static void it_may_be_closed_at_any_time(void **state)
         }
         close_both(x);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(it_comes_out_as_it_is),
-        TEST(an_error_comes_in_its_place),
-        TEST(what_the_store_says_of_an_error_is_kept),
-        TEST(what_is_wrong_comes_in_its_place),
-        TEST(it_may_be_closed_at_any_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

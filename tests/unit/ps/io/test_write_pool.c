@@ -1,9 +1,5 @@
 /* Blocks that go to a disk: by io_uring, and by plain writes where there is none or the kernel refuses it;
  * errors, short writes and a refused O_DIRECT. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -21,6 +17,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "ps/io/write_pool.h"
+#include "tests/test.h"
 #include "tests/unit/ps/uring_there.h"
 
 #define BUFFER_BYTES (64u << 10)
@@ -109,14 +106,14 @@ static void write_many(const struct ps_store *store, const char *directory, cons
     free(buffers);
 }
 
-static void test_writes_through_io_uring(void **state)
+TEST(test_writes_through_io_uring, temporary_directory_setup, temporary_directory_teardown)
 {
     if (!uring_there())
         skip();
     write_many(ps_store_local(), *state, "io_uring");
 }
 
-static void test_writes_without_io_uring(void **state)
+TEST(test_writes_without_io_uring, temporary_directory_setup, temporary_directory_teardown)
 {
     struct fault_store f;
     fault_store_init(&f);
@@ -154,9 +151,8 @@ static bool never_direct(const struct ps_store_file *file)
     return false;
 }
 
-static void test_errors_of_the_kernel_come_back(void **state)
+TEST(test_errors_of_the_kernel_come_back, temporary_directory_setup, temporary_directory_teardown)
 {
-    (void)state;
     if (!uring_there())
         skip();
     struct ps_store store = *ps_store_local();
@@ -172,7 +168,7 @@ static void test_errors_of_the_kernel_come_back(void **state)
 }
 
 /* The limit on file sizes lies in the middle of a block: the kernel writes half of it, then refuses. */
-static void test_a_short_write_is_continued_until_it_fails(void **state)
+TEST(test_a_short_write_is_continued_until_it_fails, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[PS_PATH_BYTES];
     struct ps_store_file *file;
@@ -201,7 +197,7 @@ static void test_a_short_write_is_continued_until_it_fails(void **state)
 }
 
 /* No bytes are no error, whatever call was interrupted before. */
-static void test_what_errno_was_does_not_matter(void **state)
+TEST(test_what_errno_was_does_not_matter, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[PS_PATH_BYTES], byte = 1;
     struct ps_store_file *file;
@@ -237,7 +233,7 @@ static void refused_direct(const struct ps_store *store, const char *directory)
 }
 
 /* Several are in flight when the first is refused: each of them goes through the page cache then. */
-static void test_o_direct_refused_by_several_writes(void **state)
+TEST(test_o_direct_refused_by_several_writes, temporary_directory_setup, temporary_directory_teardown)
 {
     const struct ps_store *store = ps_store_local();
     char path[PS_PATH_BYTES];
@@ -263,12 +259,12 @@ static void test_o_direct_refused_by_several_writes(void **state)
     free(buffers);
 }
 
-static void test_o_direct_refused_by_the_write(void **state)
+TEST(test_o_direct_refused_by_the_write, temporary_directory_setup, temporary_directory_teardown)
 {
     refused_direct(ps_store_local(), *state);
 }
 
-static void test_o_direct_refused_by_a_plain_write(void **state)
+TEST(test_o_direct_refused_by_a_plain_write, temporary_directory_setup, temporary_directory_teardown)
 {
     struct fault_store f;
     fault_store_init(&f);
@@ -329,7 +325,7 @@ static void *write_forbidden(void *arg)
     return NULL;
 }
 
-static void test_plain_writes_where_io_uring_is_forbidden(void **state)
+TEST(test_plain_writes_where_io_uring_is_forbidden, temporary_directory_setup, temporary_directory_teardown)
 {
     static const struct forbidden cases[] = {
         {.call = SYS_io_uring_setup, .error = EPERM, .says = "seccomp"},
@@ -366,22 +362,4 @@ static void test_plain_writes_where_io_uring_is_forbidden(void **state)
         free(f.buffers);
         assert_int_equal(unlink(path), 0);
     }
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_plain_writes_where_io_uring_is_forbidden),
-        CASE(test_writes_through_io_uring),
-        CASE(test_writes_without_io_uring),
-        CASE(test_errors_of_the_kernel_come_back),
-        CASE(test_what_errno_was_does_not_matter),
-        CASE(test_a_short_write_is_continued_until_it_fails),
-        CASE(test_o_direct_refused_by_several_writes),
-        CASE(test_o_direct_refused_by_the_write),
-        CASE(test_o_direct_refused_by_a_plain_write),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

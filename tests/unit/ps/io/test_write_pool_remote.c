@@ -1,9 +1,5 @@
 /* Blocks that go to the files of a store on several threads: each file has its own, in their order, and
  * after an error nothing more is written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +7,7 @@
 #include <string.h>
 
 #include "ps/io/write_pool.h"
+#include "tests/test.h"
 
 enum { FILES = 6, BUFFERS = 16, BLOCK = 512, SHORT = 300, BLOCKS = 200, ALL_OF_A_FILE = BLOCKS * BLOCK };
 
@@ -107,7 +104,7 @@ static void put(struct fixture *x, uint32_t file, uint32_t block)
     ps_write_pool_put(x->pool, file, buffer, (uint64_t)block * BLOCK);
 }
 
-static void each_file_has_its_blocks_in_their_order(void **state)
+TEST(each_file_has_its_blocks_in_their_order, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_write_done done;
@@ -128,7 +125,7 @@ static void each_file_has_its_blocks_in_their_order(void **state)
     }
 }
 
-static void nothing_more_is_written_after_an_error(void **state)
+TEST(nothing_more_is_written_after_an_error, set_up, tear_down)
 {
     struct fixture *x = *state;
     int first = 0;
@@ -145,7 +142,7 @@ static void nothing_more_is_written_after_an_error(void **state)
     assert_int_equal(content[3].length, 0);
 }
 
-static void what_is_cancelled_comes_back_unwritten(void **state)
+TEST(what_is_cancelled_comes_back_unwritten, set_up, tear_down)
 {
     struct fixture *x = *state;
     ps_write_pool_cancel(x->pool);
@@ -153,14 +150,4 @@ static void what_is_cancelled_comes_back_unwritten(void **state)
     assert_int_equal(take_back(x), -ECANCELED);
     assert_int_equal(ps_write_pool_pending(x->pool), 0);
     assert_int_equal(content[0].length, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_file_has_its_blocks_in_their_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nothing_more_is_written_after_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_cancelled_comes_back_unwritten, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdbool.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ps/memory/arena.h"
+#include "tests/test.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ASAN 1
@@ -38,7 +34,7 @@ static bool all_zero(const uint8_t *p, size_t bytes)
     return p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0;
 }
 
-static void test_a_limit_too_small_is_refused(void **state)
+TEST(test_a_limit_too_small_is_refused)
 {
     assert_null(ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN - 1));
     struct ps_arena *a = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
@@ -48,7 +44,7 @@ static void test_a_limit_too_small_is_refused(void **state)
     ps_arena_destroy(NULL);
 }
 
-static void test_an_unlimited_arena_is_cut_to_the_largest(void **state)
+TEST(test_an_unlimited_arena_is_cut_to_the_largest)
 {
     struct ps_arena *a = ps_arena_create(SIZE_MAX);
     assert_non_null(a);
@@ -59,7 +55,7 @@ static void test_an_unlimited_arena_is_cut_to_the_largest(void **state)
     ps_arena_destroy(a);
 }
 
-static void test_memory_is_aligned_and_zeroed_also_when_reused(void **state)
+TEST(test_memory_is_aligned_and_zeroed_also_when_reused)
 {
     static const size_t sizes[] = {1, 64, 4096, 5000, 100000, UNIT / 2, UNIT, 2 * UNIT};
     struct ps_arena *a = ps_arena_create(LIMIT);
@@ -79,7 +75,7 @@ static void test_memory_is_aligned_and_zeroed_also_when_reused(void **state)
     ps_arena_destroy(a);
 }
 
-static void test_the_account_is_exact(void **state)
+TEST(test_the_account_is_exact)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
     size_t empty = ps_arena_mapped_bytes(a);
@@ -96,7 +92,7 @@ static void test_the_account_is_exact(void **state)
     ps_arena_destroy(a);
 }
 
-static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
+TEST(test_the_limit_holds_and_freed_memory_comes_back)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
     void *huge_pages[LIMIT / UNIT] = {0};
@@ -118,7 +114,7 @@ static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
     ps_arena_destroy(a);
 }
 
-static void test_small_requests_stop_at_the_limit_too(void **state)
+TEST(test_small_requests_stop_at_the_limit_too)
 {
     enum { BYTES = 4096, MOST = LIMIT / BYTES };
     struct ps_arena *a = ps_arena_create(LIMIT);
@@ -139,7 +135,7 @@ static void test_small_requests_stop_at_the_limit_too(void **state)
     free(p);
 }
 
-static void test_scratch_grows_and_is_kept(void **state)
+TEST(test_scratch_grows_and_is_kept)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
     size_t bytes = 0;
@@ -157,7 +153,7 @@ static void test_scratch_grows_and_is_kept(void **state)
     ps_arena_destroy(a);
 }
 
-static void test_scratch_that_cannot_be_had_leaves_what_there_is(void **state)
+TEST(test_scratch_that_cannot_be_had_leaves_what_there_is)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
     size_t bytes = 0;
@@ -172,7 +168,7 @@ static void test_scratch_that_cannot_be_had_leaves_what_there_is(void **state)
 
 /* jemalloc is linked in for its arenas; the sanitizer must stay the process's malloc, or it would see no heap
  * error. */
-static void test_a_sanitizer_keeps_malloc(void **state)
+TEST(test_a_sanitizer_keeps_malloc)
 {
 #ifdef ASAN
     void *p = calloc(1, 10);
@@ -185,20 +181,4 @@ static void test_a_sanitizer_keeps_malloc(void **state)
 #else
     skip();
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_limit_too_small_is_refused),
-        cmocka_unit_test(test_an_unlimited_arena_is_cut_to_the_largest),
-        cmocka_unit_test(test_memory_is_aligned_and_zeroed_also_when_reused),
-        cmocka_unit_test(test_the_account_is_exact),
-        cmocka_unit_test(test_the_limit_holds_and_freed_memory_comes_back),
-        cmocka_unit_test(test_small_requests_stop_at_the_limit_too),
-        cmocka_unit_test(test_scratch_grows_and_is_kept),
-        cmocka_unit_test(test_scratch_that_cannot_be_had_leaves_what_there_is),
-        cmocka_unit_test(test_a_sanitizer_keeps_malloc),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

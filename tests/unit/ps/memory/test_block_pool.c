@@ -1,14 +1,10 @@
 /* Blocks: sizes, use again, and the limit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "ps/memory/block_pool.h"
+#include "tests/test.h"
 
-static void sizes_waste_an_eighth_at_most(void **state)
+TEST(sizes_waste_an_eighth_at_most)
 {
-    (void)state;
     for (size_t bytes = 1; bytes < 40 * MR_MIB; bytes = bytes * 9 / 8 + 1) {
         size_t rounded = ps_block_pool_round(bytes);
         assert_true(rounded >= bytes);
@@ -18,11 +14,10 @@ static void sizes_waste_an_eighth_at_most(void **state)
     }
 }
 
-static void a_block_is_used_again(void **state)
+TEST(a_block_is_used_again)
 {
     struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
-    (void)state;
     ps_block_pool_init(&pool, arena, 16 * MR_MIB);
     uint8_t *block = ps_block_pool_alloc(&pool, 100000);
     assert_non_null(block);
@@ -37,12 +32,11 @@ static void a_block_is_used_again(void **state)
     ps_arena_destroy(arena);
 }
 
-static void the_limit_counts_spare_blocks_too(void **state)
+TEST(the_limit_counts_spare_blocks_too)
 {
     struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
     uint8_t *blocks[4];
-    (void)state;
     ps_block_pool_init(&pool, arena, 4 * MR_MIB);
     for (int i = 0; i < 4; i++) {
         blocks[i] = ps_block_pool_alloc(&pool, MR_MIB);
@@ -60,12 +54,11 @@ static void the_limit_counts_spare_blocks_too(void **state)
     ps_arena_destroy(arena);
 }
 
-static void few_spare_blocks_are_held_back(void **state)
+TEST(few_spare_blocks_are_held_back)
 {
     struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
     uint8_t *blocks[PS_BLOCK_POOL_SPARE_MAX + 10];
-    (void)state;
     ps_block_pool_init(&pool, arena, 64 * MR_MIB);
     for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++)
         blocks[i] = ps_block_pool_alloc(&pool, 5000);
@@ -75,15 +68,4 @@ static void few_spare_blocks_are_held_back(void **state)
     ps_block_pool_drain(&pool);
     assert_int_equal(ps_arena_allocated_bytes(arena), 0);
     ps_arena_destroy(arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_waste_an_eighth_at_most),
-        cmocka_unit_test(a_block_is_used_again),
-        cmocka_unit_test(the_limit_counts_spare_blocks_too),
-        cmocka_unit_test(few_spare_blocks_are_held_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "ps/memory/prefault.h"
 #include "ps/memory/huge_pages.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define UNIT  PS_HUGE_PAGE_BYTES
@@ -114,7 +115,7 @@ static bool populate_there(void)
     return is_there;
 }
 
-static void test_units_ahead_are_there_and_counted(void **state)
+TEST(test_units_ahead_are_there_and_counted)
 {
     struct ps_huge_pages u;
     const bool is_populated = populate_there();
@@ -139,7 +140,7 @@ static void test_units_ahead_are_there_and_counted(void **state)
 
 /* What is ahead counts, and is no loss: all huge pages within the limit can be had, one by one or several
  * in a row. */
-static void test_the_limit_is_exact_with_units_ahead(void **state)
+TEST(test_the_limit_is_exact_with_units_ahead)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -170,7 +171,7 @@ static void test_the_limit_is_exact_with_units_ahead(void **state)
     ps_prefault_destroy(helper);
 }
 
-static void test_the_helper_gives_units_back(void **state)
+TEST(test_the_helper_gives_units_back)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -189,7 +190,7 @@ static void test_the_helper_gives_units_back(void **state)
 }
 
 /* A helper that does not come to it: it is asleep, or busy with others' huge pages. */
-static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
+TEST(test_units_on_their_way_out_count_and_can_be_had_again)
 {
     struct ps_huge_pages u;
     sem_t nobody;
@@ -217,7 +218,7 @@ static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
     sem_destroy(&nobody);
 }
 
-static void test_more_units_than_a_helper_is_given_go_at_once(void **state)
+TEST(test_more_units_than_a_helper_is_given_go_at_once)
 {
     struct ps_huge_pages u;
     sem_t nobody;
@@ -234,7 +235,7 @@ static void test_more_units_than_a_helper_is_given_go_at_once(void **state)
     sem_destroy(&nobody);
 }
 
-static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **state)
+TEST(test_units_that_the_kernel_does_not_take_back_stay_in_use)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -254,7 +255,7 @@ static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **sta
     ps_prefault_destroy(helper);
 }
 
-static void test_without_memory_units_are_refused_and_counted(void **state)
+TEST(test_without_memory_units_are_refused_and_counted)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -281,7 +282,7 @@ static void test_without_memory_units_are_refused_and_counted(void **state)
     ps_prefault_destroy(helper);
 }
 
-static void test_a_kernel_that_cannot_populate_has_pages_touched(void **state)
+TEST(test_a_kernel_that_cannot_populate_has_pages_touched)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -299,7 +300,7 @@ static void test_a_kernel_that_cannot_populate_has_pages_touched(void **state)
     ps_prefault_destroy(helper);
 }
 
-static void test_one_helper_serves_several(void **state)
+TEST(test_one_helper_serves_several)
 {
     struct ps_huge_pages u[3];
     struct ps_prefault *helper = ps_prefault_create((const int[]){0}, 1);
@@ -320,7 +321,7 @@ static void test_one_helper_serves_several(void **state)
 }
 
 /* A change waits until no thread is touching pages, which takes milliseconds. */
-static void test_mappings_change_only_where_address_space_costs_memory(void **state)
+TEST(test_mappings_change_only_where_address_space_costs_memory)
 {
     struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
@@ -350,18 +351,6 @@ static int charge_address_space(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units_ahead_are_there_and_counted),
-        cmocka_unit_test(test_the_limit_is_exact_with_units_ahead),
-        cmocka_unit_test(test_the_helper_gives_units_back),
-        cmocka_unit_test(test_units_on_their_way_out_count_and_can_be_had_again),
-        cmocka_unit_test(test_more_units_than_a_helper_is_given_go_at_once),
-        cmocka_unit_test(test_units_that_the_kernel_does_not_take_back_stay_in_use),
-        cmocka_unit_test(test_without_memory_units_are_refused_and_counted),
-        cmocka_unit_test(test_a_kernel_that_cannot_populate_has_pages_touched),
-        cmocka_unit_test(test_one_helper_serves_several),
-        cmocka_unit_test(test_mappings_change_only_where_address_space_costs_memory),
-    };
-    int failed = cmocka_run_group_tests_name("writable", tests, NULL, NULL);
-    return failed + cmocka_run_group_tests_name("charged", tests, charge_address_space, NULL);
+    int failed = tests_run(NULL, NULL);
+    return failed + tests_run(charge_address_space, NULL);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "ps/memory/size_classes.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 #define LIMIT ((size_t)64 << 20)
 
@@ -31,7 +32,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void test_sizes_are_rounded_by_an_eighth_at_most(void **state)
+TEST(test_sizes_are_rounded_by_an_eighth_at_most)
 {
     size_t previous = 0;
     for (size_t bytes = 1; bytes <= PS_PIECE_BYTES_MAX; bytes += bytes < 5000 ? 1 : 61) {
@@ -58,7 +59,7 @@ static void check_and_give(struct fixture *f, struct piece *piece)
 }
 
 /* Pieces of all sizes come and go; none overlaps another. */
-static void test_pieces_come_and_go(void **state)
+TEST(test_pieces_come_and_go, set_up, tear_down)
 {
     enum { PIECES = 600, STEPS = 60000 };
     static struct piece pieces[PIECES];
@@ -88,7 +89,7 @@ static void test_pieces_come_and_go(void **state)
 
 /* As when a table's partitions grow: one after another goes to the next size, and the huge pages of the
  * old size become free. */
-static void test_the_units_of_a_size_that_is_left_go_back(void **state)
+TEST(test_the_units_of_a_size_that_is_left_go_back, set_up, tear_down)
 {
     enum { PIECES = 2000, OLD = 8192, NEW = 9216 };
     static void *pieces[PIECES];
@@ -111,7 +112,7 @@ static void test_the_units_of_a_size_that_is_left_go_back(void **state)
 
 /* In any other order, pieces of the old size are left all over the huge pages: those huge pages that are
  * cleared go back. */
-static void test_units_are_cleared_of_their_last_pieces(void **state)
+TEST(test_units_are_cleared_of_their_last_pieces, set_up, tear_down)
 {
     enum { PIECES = 2000, OLD = 8192, NEW = 9216 };
     static struct piece pieces[PIECES];
@@ -155,7 +156,7 @@ static void test_units_are_cleared_of_their_last_pieces(void **state)
 }
 
 /* Its room is had again when it is given up, and when there is no other. */
-static void test_a_unit_that_is_not_cleared_is_used_again(void **state)
+TEST(test_a_unit_that_is_not_cleared_is_used_again, set_up, tear_down)
 {
     enum { BYTES = 64 << 10, PER_UNIT = PS_HUGE_PAGE_BYTES / BYTES, PIECES = LIMIT / BYTES };
     static void *pieces[PIECES];
@@ -182,7 +183,7 @@ static void test_a_unit_that_is_not_cleared_is_used_again(void **state)
         ps_size_classes_give(&f->pieces, pieces[i], BYTES);
 }
 
-static void test_at_the_limit_pieces_are_refused_until_one_comes_back(void **state)
+TEST(test_at_the_limit_pieces_are_refused_until_one_comes_back, set_up, tear_down)
 {
     enum { BYTES = 40000, MOST = LIMIT / BYTES + 1 };
     static void *pieces[MOST];
@@ -198,18 +199,4 @@ static void test_at_the_limit_pieces_are_refused_until_one_comes_back(void **sta
     assert_non_null(pieces[5]);
     while (count > 0)
         ps_size_classes_give(&f->pieces, pieces[--count], BYTES);
-}
-
-int main(void)
-{
-#define WITH_PIECES(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_are_rounded_by_an_eighth_at_most),
-        WITH_PIECES(test_pieces_come_and_go),
-        WITH_PIECES(test_the_units_of_a_size_that_is_left_go_back),
-        WITH_PIECES(test_units_are_cleared_of_their_last_pieces),
-        WITH_PIECES(test_a_unit_that_is_not_cleared_is_used_again),
-        WITH_PIECES(test_at_the_limit_pieces_are_refused_until_one_comes_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* What a core does of a push while it arrives, and what becomes of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "coop_task_fixture.h"
 #include "fake_dp.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 
 enum { KEYS = LONG_KEYS, UNIVERSE = 1000, TIMES = KEYS / UNIVERSE }; /* each key three times */
 
@@ -64,7 +61,7 @@ static void check_values(struct node_fixture *n, uint32_t table, float value)
         assert_float_equal(node_value(n, table, key), value, 0);
 }
 
-static void keys_are_numbered_before_it_is_whole(void **state)
+TEST(keys_are_numbered_before_it_is_whole, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static struct arriving a;
@@ -87,7 +84,7 @@ static void keys_are_numbered_before_it_is_whole(void **state)
     node_call_end(&a.call);
 }
 
-static void one_that_never_becomes_whole_makes_room_for_the_next(void **state)
+TEST(one_that_never_becomes_whole_makes_room_for_the_next, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static struct arriving lost, other, next;
@@ -118,7 +115,7 @@ static void one_that_never_becomes_whole_makes_room_for_the_next(void **state)
     node_call_end(&next.call);
 }
 
-static void a_table_dropped_meanwhile_gets_nothing(void **state)
+TEST(a_table_dropped_meanwhile_gets_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static struct arriving a;
@@ -142,7 +139,7 @@ static void a_table_dropped_meanwhile_gets_nothing(void **state)
     node_call_end(&a.call);
 }
 
-static void rows_restored_meanwhile_get_all_of_it(void **state)
+TEST(rows_restored_meanwhile_get_all_of_it, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static struct arriving a, before;
@@ -168,7 +165,7 @@ static void rows_restored_meanwhile_get_all_of_it(void **state)
 }
 
 /* What the client says of the message is not believed before it was checked. */
-static void what_is_no_push_of_rows_is_left_alone(void **state)
+TEST(what_is_no_push_of_rows_is_left_alone, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static struct arriving a;
@@ -180,17 +177,4 @@ static void what_is_no_push_of_rows_is_left_alone(void **state)
     send_rest(n, &a);
     node_check(node_wait(n, &a.call), MR_UNKNOWN_TABLE, NULL);
     node_call_end(&a.call);
-}
-
-int main(void)
-{
-#define WITH_NODE(test) cmocka_unit_test_setup_teardown(test, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_NODE(keys_are_numbered_before_it_is_whole),
-        WITH_NODE(one_that_never_becomes_whole_makes_room_for_the_next),
-        WITH_NODE(a_table_dropped_meanwhile_gets_nothing),
-        WITH_NODE(rows_restored_meanwhile_get_all_of_it),
-        WITH_NODE(what_is_no_push_of_rows_is_left_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

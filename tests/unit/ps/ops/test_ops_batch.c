@@ -1,10 +1,7 @@
 /* Feeding, looking up and forgetting batches. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 /* A feed of one table: 2 samples of 2 slots, bags {1, 2}, {}, {3}, {1, 1}. */
@@ -47,7 +44,7 @@ static uint32_t make_table(struct node_fixture *n, const char *name, float init)
     return node_create(n, &f);
 }
 
-static void a_lookup_gives_the_sums_of_the_bags(void **state)
+TEST(a_lookup_gives_the_sums_of_the_bags, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -69,7 +66,7 @@ static void a_lookup_gives_the_sums_of_the_bags(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_looked_up"), 2);
 }
 
-static void a_read_only_batch_makes_no_rows_and_goes_with_its_lookup(void **state)
+TEST(a_read_only_batch_makes_no_rows_and_goes_with_its_lookup, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -86,7 +83,7 @@ static void a_read_only_batch_makes_no_rows_and_goes_with_its_lookup(void **stat
     node_check(lookup(n, table, 8), MR_UNKNOWN_BATCH, "8");
 }
 
-static void a_read_only_batch_of_two_tables_goes_with_the_second_lookup(void **state)
+TEST(a_read_only_batch_of_two_tables_goes_with_the_second_lookup, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t a = make_table(n, "a", 1), b = make_table(n, "b", 2);
@@ -106,7 +103,7 @@ static void a_read_only_batch_of_two_tables_goes_with_the_second_lookup(void **s
     node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, tensors, 7), MR_INVALID_ARGUMENT, "a is named twice");
 }
 
-static void a_frozen_node_is_fed_without_new_rows(void **state)
+TEST(a_frozen_node_is_fed_without_new_rows, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3), level = MR_FREEZE_ADMIT;
@@ -117,7 +114,7 @@ static void a_frozen_node_is_fed_without_new_rows(void **state)
     node_check(lookup(n, table, 8), MR_OK, NULL);
 }
 
-static void refuses_what_is_out_of_shape(void **state)
+TEST(refuses_what_is_out_of_shape, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -144,7 +141,7 @@ static void refuses_what_is_out_of_shape(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), 0);
 }
 
-static void lookups_name_what_is_missing(void **state)
+TEST(lookups_name_what_is_missing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3), other = make_table(n, "other", 3);
@@ -154,7 +151,7 @@ static void lookups_name_what_is_missing(void **state)
     node_check(lookup(n, 99, 8), MR_UNKNOWN_TABLE, "99");
 }
 
-static void forgets_what_its_hub_names(void **state)
+TEST(forgets_what_its_hub_names, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -168,7 +165,7 @@ static void forgets_what_its_hub_names(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_forgotten"), 2);
 }
 
-static void tells_when_the_cache_is_full(void **state)
+TEST(tells_when_the_cache_is_full, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.batches_count_max = 2;
@@ -182,7 +179,7 @@ static void tells_when_the_cache_is_full(void **state)
     node_check(lookup(n, table, 3), MR_UNKNOWN_BATCH, NULL);
 }
 
-static void full_tables_do_not_stop_training(void **state)
+TEST(full_tables_do_not_stop_training, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { KEYS = 4000, BATCHES = 12 };
@@ -213,7 +210,7 @@ static void full_tables_do_not_stop_training(void **state)
     assert_int_in_range(node_counter(n, 0, "ps.memory_bytes"), 1, 100 << 20);
 }
 
-static void tells_when_a_batch_expired(void **state)
+TEST(tells_when_a_batch_expired, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.batches_ttl_ms = 10;
@@ -225,7 +222,7 @@ static void tells_when_a_batch_expired(void **state)
     node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, NULL);
 }
 
-static void states_what_is_applied(void **state)
+TEST(states_what_is_applied, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -279,7 +276,7 @@ static void push(struct node_fixture *n, uint64_t batch_id, uint32_t table)
     assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 1);
 }
 
-static void plans_of_one_stream_do_not_meet(void **state)
+TEST(plans_of_one_stream_do_not_meet, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -299,7 +296,7 @@ static void plans_of_one_stream_do_not_meet(void **state)
     node_check(node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1), MR_WRONG_SHAPE, NULL);
 }
 
-static void streams_are_listed_and_forgotten(void **state)
+TEST(streams_are_listed_and_forgotten, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -334,25 +331,4 @@ static void streams_are_listed_and_forgotten(void **state)
     node_check(ask_state(n, 9, 78), MR_OK, NULL);
     numbers[1] = 65536;
     node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_INVALID_ARGUMENT, "65536");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_lookup_gives_the_sums_of_the_bags),
-        TEST(a_read_only_batch_makes_no_rows_and_goes_with_its_lookup),
-        TEST(a_read_only_batch_of_two_tables_goes_with_the_second_lookup),
-        TEST(a_frozen_node_is_fed_without_new_rows),
-        TEST(refuses_what_is_out_of_shape),
-        TEST(lookups_name_what_is_missing),
-        TEST(forgets_what_its_hub_names),
-        TEST(tells_when_the_cache_is_full),
-        TEST(full_tables_do_not_stop_training),
-        TEST(tells_when_a_batch_expired),
-        TEST(states_what_is_applied),
-        TEST(plans_of_one_stream_do_not_meet),
-        TEST(streams_are_listed_and_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* Captures of a core's packets: started, read, refused to others, ended. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/capture.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { ID = 77, OTHER_ID = 78, IDLE_MS = 60000 };
@@ -66,7 +63,7 @@ static void end(struct node_fixture *n, uint32_t core, uint64_t id)
 }
 
 /* The client of these tests is the reader, whose packets are left out: the core has nothing but them. */
-static void it_begins_is_read_and_ends(void **state)
+TEST(it_begins_is_read_and_ends, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct words begin = words(MR_CAPTURE_START, ID);
@@ -85,7 +82,7 @@ static void it_begins_is_read_and_ends(void **state)
     node_check(call(n, 1, &again, NULL), MR_INVALID_ARGUMENT, "core 1 has no such capture");
 }
 
-static void another_one_is_refused_by_name(void **state)
+TEST(another_one_is_refused_by_name, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct words begin = words(MR_CAPTURE_START, ID), second = words(MR_CAPTURE_START, OTHER_ID);
@@ -98,7 +95,7 @@ static void another_one_is_refused_by_name(void **state)
     end(n, 0, OTHER_ID);
 }
 
-static void a_name_is_one_line(void **state)
+TEST(a_name_is_one_line, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct words begin = words(MR_CAPTURE_START, ID), second = words(MR_CAPTURE_START, OTHER_ID);
@@ -110,7 +107,7 @@ static void a_name_is_one_line(void **state)
     end(n, 0, ID);
 }
 
-static void wrong_numbers_are_refused(void **state)
+TEST(wrong_numbers_are_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     static const struct {
@@ -148,7 +145,7 @@ static void wrong_numbers_are_refused(void **state)
 }
 
 /* It ends by itself: another one may begin. */
-static void a_capture_without_a_reader_ends(void **state)
+TEST(a_capture_without_a_reader_ends, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct words begin = words(MR_CAPTURE_START, ID);
@@ -161,7 +158,7 @@ static void a_capture_without_a_reader_ends(void **state)
 }
 
 /* Also while a capture is on. */
-static void a_node_ends_with_its_captures(void **state)
+TEST(a_node_ends_with_its_captures, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct words begin = words(MR_CAPTURE_START, ID);
@@ -169,18 +166,4 @@ static void a_node_ends_with_its_captures(void **state)
     node_restart(n, 3);
     struct words again = words(MR_CAPTURE_READ, ID);
     node_check(call(n, 0, &again, NULL), MR_INVALID_ARGUMENT, "no such capture");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(it_begins_is_read_and_ends),
-        TEST(another_one_is_refused_by_name),
-        TEST(a_name_is_one_line),
-        TEST(wrong_numbers_are_refused),
-        TEST(a_capture_without_a_reader_ends),
-        TEST(a_node_ends_with_its_captures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Admission, eviction and limits through a node: the time and steps of calls, freezing, several cores,
  * checkpoints. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "node_fixture.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/core/step_clock.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
@@ -58,7 +55,7 @@ static uint32_t make_table(struct node_fixture *n, enum mr_eviction eviction, fl
     return node_create(n, &f);
 }
 
-static void steps_are_those_of_the_calls(void **state)
+TEST(steps_are_those_of_the_calls, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_STEPS, 5);
@@ -75,7 +72,7 @@ static void steps_are_those_of_the_calls(void **state)
     assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 1);
 }
 
-static void a_wild_step_evicts_nothing(void **state)
+TEST(a_wild_step_evicts_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_STEPS, 5);
@@ -98,7 +95,7 @@ static void a_wild_step_evicts_nothing(void **state)
     wait_for(n, "table.rows_evicted_steps", 1);
 }
 
-static void seconds_go_by_without_calls_for_the_table(void **state)
+TEST(seconds_go_by_without_calls_for_the_table, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_AGE, 1);
@@ -138,7 +135,7 @@ static uint32_t clock_of(const struct node_fixture *n, uint64_t id)
 }
 
 /* The node's clock goes on where the checkpoint's stood, whatever the time of day is and was. */
-static void rows_age_while_they_are_served(void **state)
+TEST(rows_age_while_they_are_served, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_AGE, 1000000);
@@ -164,7 +161,7 @@ static void rows_age_while_they_are_served(void **state)
 }
 
 /* A single table brings its rows' ages along into a node that has been there for less time. */
-static void rows_of_a_table_that_is_restored_keep_their_age(void **state)
+TEST(rows_of_a_table_that_is_restored_keep_their_age, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_AGE, 1000000), flags = 0;
@@ -182,7 +179,7 @@ static void rows_of_a_table_that_is_restored_keep_their_age(void **state)
     assert_int_equal(sum(n, "table.rows"), 2);
 }
 
-static void a_frozen_node_evicts_nothing(void **state)
+TEST(a_frozen_node_evicts_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_STEPS, 5);
@@ -197,7 +194,7 @@ static void a_frozen_node_evicts_nothing(void **state)
     wait_for(n, "table.rows_evicted_steps", 1);
 }
 
-static void capacity_is_the_nodes(void **state)
+TEST(capacity_is_the_nodes, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 100), g = node_table("closed", 1);
@@ -217,7 +214,7 @@ static void capacity_is_the_nodes(void **state)
 }
 
 /* Row by row in a table of one core, and of three: the same keys are admitted, with the same observation. */
-static void admission_does_not_depend_on_cores(void **state)
+TEST(admission_does_not_depend_on_cores, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature p = node_table("share", 100), s = node_table("seen", 100);
@@ -248,7 +245,7 @@ static void admission_does_not_depend_on_cores(void **state)
 }
 
 /* A numbered push makes the rows of keys that may have had one, and no others. */
-static void numbered_pushes_admit_no_key(void **state)
+TEST(numbered_pushes_admit_no_key, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature p = node_table("share", 100), s = node_table("seen", 100);
@@ -277,7 +274,7 @@ static void numbered_pushes_admit_no_key(void **state)
 }
 
 /* Ever new keys while a checkpoint is written, and what it holds fits onto more cores again. */
-static void a_full_table_is_saved_and_restored(void **state)
+TEST(a_full_table_is_saved_and_restored, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 100);
@@ -300,23 +297,4 @@ static void a_full_table_is_saved_and_restored(void **state)
     for (key = 2000; key < 3000; key++)
         look_up(n, table, key, 0);
     wait_for(n, "table.rows", 500);
-}
-
-int main(void)
-{
-#define TEST(name)         cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define TEST_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(steps_are_those_of_the_calls),
-        TEST(a_wild_step_evicts_nothing),
-        TEST(seconds_go_by_without_calls_for_the_table),
-        TEST_3_CORES(rows_age_while_they_are_served),
-        TEST(rows_of_a_table_that_is_restored_keep_their_age),
-        TEST(a_frozen_node_evicts_nothing),
-        TEST_3_CORES(capacity_is_the_nodes),
-        TEST(admission_does_not_depend_on_cores),
-        TEST(numbered_pushes_admit_no_key),
-        TEST(a_full_table_is_saved_and_restored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

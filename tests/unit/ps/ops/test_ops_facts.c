@@ -1,13 +1,10 @@
 /* What a node says of itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 
-static void a_node_tells_its_configuration_and_its_machine(void **state)
+TEST(a_node_tells_its_configuration_and_its_machine, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct node_reply *reply = node_call(n, 1, MR_OP_FACTS, 0, NULL, 0);
@@ -20,13 +17,4 @@ static void a_node_tells_its_configuration_and_its_machine(void **state)
     assert_non_null(strstr(text, "\nconfig.node.key_file = (empty)\n"));
     assert_int_equal(text[reply->tensors[0].bytes - 1], '\n');
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_node_tells_its_configuration_and_its_machine, node_setup_3_cores,
-                                        node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

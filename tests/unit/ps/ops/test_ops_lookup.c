@@ -1,11 +1,8 @@
 /* Rows by key, and bags of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/convert.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 
 static uint32_t make_table(struct node_fixture *n, const char *name, float init)
 {
@@ -13,7 +10,7 @@ static uint32_t make_table(struct node_fixture *n, const char *name, float init)
     return node_create(n, &f);
 }
 
-static void gives_rows_in_the_order_of_the_keys(void **state)
+TEST(gives_rows_in_the_order_of_the_keys, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -33,7 +30,7 @@ static void gives_rows_in_the_order_of_the_keys(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), 3);
 }
 
-static void sums_bags(void **state)
+TEST(sums_bags, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 2), offsets[4] = {0, 0, 3, 4};
@@ -48,7 +45,7 @@ static void sums_bags(void **state)
     assert_float_equal(bags[2 * NODE_DIM], 2, 0);
 }
 
-static void makes_no_rows_when_told_so(void **state)
+TEST(makes_no_rows_when_told_so, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 2), level = MR_FREEZE_ADMIT;
@@ -68,7 +65,7 @@ static void makes_no_rows_when_told_so(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), 1);
 }
 
-static void refuses_what_is_wrong(void **state)
+TEST(refuses_what_is_wrong, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 2), wide = node_table("wide", 0);
@@ -117,7 +114,7 @@ static const struct node_reply *look_up(struct node_fixture *n, struct request *
     return node_call_step(n, 0, MR_OP_LOOKUP_TABLES, 0, 0, flags, r->tensors, r->tensor_count);
 }
 
-static void looks_up_several_tables(void **state)
+TEST(looks_up_several_tables, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("mean", 3);
@@ -151,7 +148,7 @@ static void looks_up_several_tables(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), 6);
 }
 
-static void flags_of_the_call_hold_for_all_its_tables(void **state)
+TEST(flags_of_the_call_hold_for_all_its_tables, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t a = make_table(n, "a", 2), b = make_table(n, "b", 3);
@@ -174,7 +171,7 @@ static void flags_of_the_call_hold_for_all_its_tables(void **state)
 }
 
 /* A long call is done in slices: the answer is the same, whichever parts they end in. */
-static void a_long_lookup_of_several_tables(void **state)
+TEST(a_long_lookup_of_several_tables, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t tables[3] = {make_table(n, "a", 1), make_table(n, "b", 2), make_table(n, "c", 3)};
@@ -200,7 +197,7 @@ static void a_long_lookup_of_several_tables(void **state)
     assert_true(node_counter(n, 0, "ps.calls_in_slices") > 0);
 }
 
-static void refuses_a_lookup_of_tables_that_is_wrong(void **state)
+TEST(refuses_a_lookup_of_tables_that_is_wrong, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 2);
@@ -228,20 +225,4 @@ static void refuses_a_lookup_of_tables_that_is_wrong(void **state)
     for (uint32_t i = 0; i <= MR_LOOKUP_TABLES_MAX; i++)
         add(&r, table, 0, keys, 2, NULL, 0);
     node_check(look_up(n, &r, 0), MR_INVALID_ARGUMENT, "more than 32 tables");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(gives_rows_in_the_order_of_the_keys),
-        TEST(sums_bags),
-        TEST(makes_no_rows_when_told_so),
-        TEST(refuses_what_is_wrong),
-        TEST(looks_up_several_tables),
-        TEST(flags_of_the_call_hold_for_all_its_tables),
-        TEST(a_long_lookup_of_several_tables),
-        TEST(refuses_a_lookup_of_tables_that_is_wrong),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Marks that clients set, and read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/log.h"
 #include "node_fixture.h"
 #include "ps/core/marks.h"
+#include "tests/test.h"
 
 static const struct node_reply *mark(struct node_fixture *n, uint32_t core, uint64_t since, const char *text)
 {
@@ -23,7 +20,7 @@ static uint64_t newest(struct node_fixture *n)
     return ((const uint64_t *)reply->tensors[0].data)[MR_MARKS_LAST];
 }
 
-static void a_mark_is_read_on_any_core(void **state)
+TEST(a_mark_is_read_on_any_core, node_setup_3_cores, node_teardown)
 {
     const uint64_t before = newest(*state);
     node_check(mark(*state, 0, UINT64_MAX, "epoch 3"), MR_OK, NULL);
@@ -41,7 +38,7 @@ static void a_mark_is_read_on_any_core(void **state)
     assert_int_equal(reply->tensors[1].dims[0], 0);
 }
 
-static void what_the_log_says_is_a_mark(void **state)
+TEST(what_the_log_says_is_a_mark, node_setup_3_cores, node_teardown)
 {
     const uint64_t before = newest(*state);
     mr_log_info("tested", "something happened");
@@ -52,7 +49,7 @@ static void what_the_log_says_is_a_mark(void **state)
     assert_string_equal(marks[0].text, "something happened");
 }
 
-static void what_is_no_line_is_refused(void **state)
+TEST(what_is_no_line_is_refused, node_setup_3_cores, node_teardown)
 {
     char text[MR_MARK_TEXT_BYTES + 1] = "";
     memset(text, 'x', MR_MARK_TEXT_BYTES);
@@ -67,15 +64,4 @@ static void what_is_no_line_is_refused(void **state)
     node_check(mark(*state, 0, 0, text), MR_OK, NULL);
     const struct mr_tensor wrong = mr_tensor_1d(MR_U8, 1, "x");
     node_check(node_call(*state, 0, MR_OP_MARK, 0, &wrong, 1), MR_WRONG_DTYPE, "number");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_mark_is_read_on_any_core),
-        TEST(what_the_log_says_is_a_mark),
-        TEST(what_is_no_line_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

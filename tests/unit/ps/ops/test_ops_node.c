@@ -1,14 +1,11 @@
 /* What a core tells about itself and the node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/clock_name.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 
-static void tells_the_map(void **state)
+TEST(tells_the_map, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     for (uint32_t core = 0; core < 3; core++) {
@@ -27,7 +24,7 @@ static void tells_the_map(void **state)
     }
 }
 
-static void echoes_tensors(void **state)
+TEST(echoes_tensors, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     double values[3] = {1, 2, 3};
@@ -42,7 +39,7 @@ static void echoes_tensors(void **state)
     node_check(node_call(n, 1, MR_OP_ECHO, 0, NULL, 0), MR_OK, NULL);
 }
 
-static void heartbeat_and_stats_agree(void **state)
+TEST(heartbeat_and_stats_agree, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -70,7 +67,7 @@ static void heartbeat_and_stats_agree(void **state)
     assert_int_equal(rows, 6);
 }
 
-static void the_clock_is_told_between_request_and_answer(void **state)
+TEST(the_clock_is_told_between_request_and_answer, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     for (uint32_t core = 0; core < 3; core++) {
@@ -84,7 +81,7 @@ static void the_clock_is_told_between_request_and_answer(void **state)
     }
 }
 
-static void memory_is_told_to_the_byte(void **state)
+TEST(memory_is_told_to_the_byte, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -112,23 +109,9 @@ static void memory_is_told_to_the_byte(void **state)
     assert_int_equal(rows, 6);
 }
 
-static void other_nodes_calls_are_unknown(void **state)
+TEST(other_nodes_calls_are_unknown, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     node_check(node_call(n, 0, MR_OP_READ_SAMPLE, 0, NULL, 0), MR_UNKNOWN_OP,
                "read_sample is for a hub, and this is a parameter server");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(tells_the_map),
-        TEST(echoes_tensors),
-        TEST(heartbeat_and_stats_agree),
-        TEST(the_clock_is_told_between_request_and_answer),
-        TEST(memory_is_told_to_the_byte),
-        TEST(other_nodes_calls_are_unknown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* Numbered pushes to a node: applied once, refused without a mark, and what the answers say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/exactly_once/pushes.h"
+#include "tests/test.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 
@@ -45,7 +42,7 @@ static const struct node_reply *push_nothing(struct node_fixture *n, uint32_t co
     return reply;
 }
 
-static void applies_a_number_once(void **state)
+TEST(applies_a_number_once, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -67,7 +64,7 @@ static void applies_a_number_once(void **state)
 }
 
 /* One that is sent again names the restores that its client knows of. */
-static void what_a_restore_may_have_taken_is_not_applied(void **state)
+TEST(what_a_restore_may_have_taken_is_not_applied, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint16_t one = 1u << MR_PUSH_RESTORES_SHIFT;
@@ -88,7 +85,7 @@ static void what_a_restore_may_have_taken_is_not_applied(void **state)
 
 /* The answer to a push that was applied before has no counts: they were reported then, and are kept
  * nowhere. */
-static void a_number_that_comes_again_tells_no_counts(void **state)
+TEST(a_number_that_comes_again_tells_no_counts, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -102,7 +99,7 @@ static void a_number_that_comes_again_tells_no_counts(void **state)
     assert_float_equal(node_value(n, table, 5), 99, 0);
 }
 
-static void a_number_far_ahead_gives_up_what_is_missing(void **state)
+TEST(a_number_far_ahead_gives_up_what_is_missing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -115,7 +112,7 @@ static void a_number_far_ahead_gives_up_what_is_missing(void **state)
 }
 
 /* What was applied is answered so, whatever the node thinks of it now. */
-static void what_was_applied_is_ok_even_when_it_would_be_refused(void **state)
+TEST(what_was_applied_is_ok_even_when_it_would_be_refused, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n), level = MR_FREEZE_ALL;
@@ -130,7 +127,7 @@ static void what_was_applied_is_ok_even_when_it_would_be_refused(void **state)
     assert_float_equal(node_value(n, table, 5), 98, 0);
 }
 
-static void a_refused_push_is_not_marked(void **state)
+TEST(a_refused_push_is_not_marked, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -139,7 +136,7 @@ static void a_refused_push_is_not_marked(void **state)
     assert_float_equal(node_value(n, table, 5), 99, 0);
 }
 
-static void numbers_that_make_no_sense_are_refused(void **state)
+TEST(numbers_that_make_no_sense_are_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -166,7 +163,7 @@ static void set_freeze(struct node_fixture *n, uint32_t level)
 
 /* The level outlives the node. What clients send again after its end precedes it, also where it makes
  * rows. */
-static void a_freeze_outlives_the_node(void **state)
+TEST(a_freeze_outlives_the_node, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -199,7 +196,7 @@ static void a_freeze_outlives_the_node(void **state)
 }
 
 /* A row that no lookup has made since the start. */
-static void a_numbered_push_makes_rows(void **state)
+TEST(a_numbered_push_makes_rows, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n), level = MR_FREEZE_ADMIT;
@@ -213,7 +210,7 @@ static void a_numbered_push_makes_rows(void **state)
     assert_float_equal(node_value(n, table, 6), 100, 0);
 }
 
-static void a_variable_is_set_once(void **state)
+TEST(a_variable_is_set_once, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 1);
@@ -244,7 +241,7 @@ static uint64_t durable(struct node_fixture *n, uint64_t sequence)
 }
 
 /* The batch's record decides; the number is marked with its outcome. */
-static void a_push_by_batch_is_marked_too(void **state)
+TEST(a_push_by_batch_is_marked_too, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -270,7 +267,7 @@ static void a_push_by_batch_is_marked_too(void **state)
     assert_float_equal(node_value(n, table, key), 98, 0);
 }
 
-static void only_a_checkpoint_that_a_start_finds_is_durable(void **state)
+TEST(only_a_checkpoint_that_a_start_finds_is_durable, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -294,7 +291,7 @@ static void only_a_checkpoint_that_a_start_finds_is_durable(void **state)
 }
 
 /* A gap, as of a push without effect, is filled by one without tensors. */
-static void an_empty_push_marks_its_number(void **state)
+TEST(an_empty_push_marks_its_number, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -329,7 +326,7 @@ static void post_long_push(struct node_fixture *n, struct node_call *call, uint3
 }
 
 /* What comes while it is being applied waits: the same once more, and what would give it up. */
-static void a_push_under_way_is_not_begun_again(void **state)
+TEST(a_push_under_way_is_not_begun_again, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[4] = {0};
@@ -364,7 +361,7 @@ static void a_push_under_way_is_not_begun_again(void **state)
 
 /* The part of all push streams that it may have of sessions: of those beyond, some have no older one of their
  * client's whose place they could take, and wait. */
-static void a_network_has_its_share_of_streams(void **state)
+TEST(a_network_has_its_share_of_streams, node_setup, node_teardown)
 {
     enum { SHARE = 64, MORE = 8 };
     struct node_fixture *n = *state;
@@ -416,7 +413,7 @@ static uint64_t counter_of_held(const char *name)
 
 /* A number whose client has given up on its push, and sends one without tensors, while the first is still
  * being checked: that takes several slices for so many bags. */
-static void a_number_taken_while_its_push_is_checked_is_not_applied(void **state)
+TEST(a_number_taken_while_its_push_is_checked_is_not_applied, node_setup, node_teardown)
 {
     enum { BAGS = 30000 };
     struct node_fixture *n = *state;
@@ -453,7 +450,7 @@ static void a_number_taken_while_its_push_is_checked_is_not_applied(void **state
 }
 
 /* Both wait for their turn before either is begun. */
-static void of_two_in_the_queue_one_is_applied(void **state)
+TEST(of_two_in_the_queue_one_is_applied, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct node_call calls[2] = {0};
@@ -474,7 +471,7 @@ static void of_two_in_the_queue_one_is_applied(void **state)
 }
 
 /* Of a table that admits keys with their second observation. */
-static void a_push_whose_lookup_was_lost_counts_as_one(void **state)
+TEST(a_push_whose_lookup_was_lost_counts_as_one, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("seen", 100);
@@ -488,31 +485,4 @@ static void a_push_whose_lookup_was_lost_counts_as_one(void **state)
     assert_float_equal(node_value(n, table, 5), 100, 0);
     node_check(push_with(n, 3, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 99, 0);
-}
-
-int main(void)
-{
-#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        ON_1_CORE(applies_a_number_once),
-        ON_1_CORE(a_network_has_its_share_of_streams),
-        ON_1_CORE(a_number_that_comes_again_tells_no_counts),
-        ON_1_CORE(what_a_restore_may_have_taken_is_not_applied),
-        ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),
-        ON_1_CORE(what_was_applied_is_ok_even_when_it_would_be_refused),
-        ON_1_CORE(a_refused_push_is_not_marked),
-        ON_3_CORES(numbers_that_make_no_sense_are_refused),
-        ON_1_CORE(a_freeze_outlives_the_node),
-        ON_1_CORE(a_numbered_push_makes_rows),
-        ON_1_CORE(a_push_whose_lookup_was_lost_counts_as_one),
-        ON_1_CORE(a_variable_is_set_once),
-        ON_1_CORE(a_push_by_batch_is_marked_too),
-        ON_1_CORE(only_a_checkpoint_that_a_start_finds_is_durable),
-        ON_1_CORE(an_empty_push_marks_its_number),
-        ON_1_CORE(a_push_under_way_is_not_begun_again),
-        ON_1_CORE(a_number_taken_while_its_push_is_checked_is_not_applied),
-        ON_1_CORE(of_two_in_the_queue_one_is_applied),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* Calls to a member of a cluster: what it owns, since when, and for how long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define CORES     3u
@@ -79,7 +76,7 @@ static const struct node_reply *look_up(struct node_fixture *n, uint32_t table, 
     return call(n, partition * CORES / MR_PARTITION_COUNT, MR_OP_LOOKUP, (uint16_t)table, epoch, &tensor, 1);
 }
 
-static void keys_are_served_since_their_epoch(void **state)
+TEST(keys_are_served_since_their_epoch, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -101,7 +98,7 @@ static void keys_are_served_since_their_epoch(void **state)
                "belongs to core 0, not to core 1");
 }
 
-static void a_push_of_others_changes_nothing(void **state)
+TEST(a_push_of_others_changes_nothing, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -123,7 +120,7 @@ static void a_push_of_others_changes_nothing(void **state)
     assert_true(*(const float *)reply->tensors[0].data == 0.0f);
 }
 
-static void batches_go_by_the_newest_partition(void **state)
+TEST(batches_go_by_the_newest_partition, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -143,7 +140,7 @@ static void batches_go_by_the_newest_partition(void **state)
 
 /* Who knows an older map than the one by which it was fed may not know all that have shares of it, although
  * this core has what it had before. Where nothing is known of it, it may have been fed to others. */
-static void batches_go_by_the_map_of_their_feed(void **state)
+TEST(batches_go_by_the_map_of_their_feed, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -170,7 +167,7 @@ static void batches_go_by_the_map_of_their_feed(void **state)
 
 /* A core notes a push's number for all partitions that it has. Were that so for one that came after the map
  * by which the push was split, its keys would be missed out later. */
-static void numbered_pushes_go_by_the_newest_partition(void **state)
+TEST(numbered_pushes_go_by_the_newest_partition, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -209,7 +206,7 @@ static void arrive(struct ps_core *core, void *arg)
 }
 
 /* A move's records are here, and the map does not say yet whose the partition is. */
-static void numbered_pushes_wait_for_partitions_that_arrive(void **state)
+TEST(numbered_pushes_wait_for_partitions_that_arrive, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -251,7 +248,7 @@ static void name_variable(char name[8], bool is_odd)
     while ((mr_variable_partition(name) % 2 != 0) != is_odd);
 }
 
-static void variables_of_others_take_no_memory(void **state)
+TEST(variables_of_others_take_no_memory, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     char own_name[8], other_name[8];
@@ -281,7 +278,7 @@ static void variables_of_others_take_no_memory(void **state)
                NULL);
 }
 
-static void nothing_is_served_without_a_lease(void **state)
+TEST(nothing_is_served_without_a_lease, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -303,7 +300,7 @@ static void nothing_is_served_without_a_lease(void **state)
 }
 
 /* A move is ending: calls for its partitions wait, others go on, until it has ended or was cancelled. */
-static void calls_for_held_partitions_wait(void **state)
+TEST(calls_for_held_partitions_wait, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -329,7 +326,7 @@ static void calls_for_held_partitions_wait(void **state)
 }
 
 /* What was fed was split by another map. It stays while a move is only ending. */
-static void batches_go_when_partitions_do(void **state)
+TEST(batches_go_when_partitions_do, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -356,7 +353,7 @@ static void batches_go_when_partitions_do(void **state)
     }
 }
 
-static void a_member_shows_the_cluster(void **state)
+TEST(a_member_shows_the_cluster, become_member, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct node_reply *reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
@@ -382,31 +379,10 @@ static void a_member_shows_the_cluster(void **state)
     assert_memory_equal(reply->tensors[4].data, info.owner, sizeof(info.owner));
 }
 
-static void a_node_by_itself_shows_none(void **state)
+TEST(a_node_by_itself_shows_none, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct node_reply *reply = node_call(n, 0, MR_OP_NODE_INFO, 0, NULL, 0);
     assert_int_equal(reply->tensor_count, 2);
     node_check(look_up(n, 1, 0, 1), MR_BAD_MESSAGE, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(keys_are_served_since_their_epoch, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(a_push_of_others_changes_nothing, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(batches_go_by_the_newest_partition, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(batches_go_by_the_map_of_their_feed, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(numbered_pushes_go_by_the_newest_partition, become_member,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(numbered_pushes_wait_for_partitions_that_arrive, become_member,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(variables_of_others_take_no_memory, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_served_without_a_lease, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(calls_for_held_partitions_wait, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(batches_go_when_partitions_do, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(a_member_shows_the_cluster, become_member, node_teardown),
-        cmocka_unit_test_setup_teardown(a_node_by_itself_shows_none, node_setup_3_cores, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,14 @@
 /* Pushes by batch and by key: applied once, or refused whole with a reason. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 
 #define BATCH(stream, sequence) ((uint64_t)(stream) << MR_BATCH_SEQUENCE_BITS | (sequence))
 
 static const uint64_t keys[4] = {11, 12, 13, 11};
 
-static void applies_a_batch_once(void **state)
+TEST(applies_a_batch_once, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -27,7 +24,7 @@ static void applies_a_batch_once(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
 }
 
-static void an_applied_batch_fed_again_is_not_applied_again(void **state)
+TEST(an_applied_batch_fed_again_is_not_applied_again, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -55,7 +52,7 @@ static const struct node_reply *push(struct node_fixture *n, struct batch_push p
     return node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 3);
 }
 
-static void refuses_what_does_not_fit_the_batch(void **state)
+TEST(refuses_what_does_not_fit_the_batch, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10), other = node_table("other", 0), v = node_variable("bias", 3);
@@ -75,7 +72,7 @@ static void refuses_what_does_not_fit_the_batch(void **state)
     assert_int_equal(node_push_batch(n, 0, id, table, 4, 1), 1);
 }
 
-static void refuses_all_features_when_one_is_wrong(void **state)
+TEST(refuses_all_features_when_one_is_wrong, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10), v = node_variable("bias", 3);
@@ -96,7 +93,7 @@ static void refuses_all_features_when_one_is_wrong(void **state)
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_INVALID_ARGUMENT, "named twice");
 }
 
-static void a_frozen_node_takes_no_gradients(void **state)
+TEST(a_frozen_node_takes_no_gradients, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -111,7 +108,7 @@ static void a_frozen_node_takes_no_gradients(void **state)
     assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 1);
 }
 
-static void refuses_a_batch_too_far_ahead(void **state)
+TEST(refuses_a_batch_too_far_ahead, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -122,7 +119,7 @@ static void refuses_a_batch_too_far_ahead(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 0);
 }
 
-static void pushes_by_key_and_by_bag(void **state)
+TEST(pushes_by_key_and_by_bag, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -156,7 +153,7 @@ static void pushes_by_key_and_by_bag(void **state)
 }
 
 /* Nobody has to look a row up before it is set. A node that admits no new rows sets those that are there. */
-static void a_push_of_rows_that_are_set_makes_them(void **state)
+TEST(a_push_of_rows_that_are_set_makes_them, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 9), learns = node_table("learns", 9);
@@ -206,7 +203,7 @@ static void check_counts(const struct node_reply *reply, uint32_t at, uint32_t a
 }
 
 /* Of several parts, each with a reason of its own; who does not ask gets an answer without tensors. */
-static void the_answer_counts_what_became_of_a_push(void **state)
+TEST(the_answer_counts_what_became_of_a_push, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), set = node_table("set", 0), v = node_variable("bias", 1);
@@ -262,7 +259,7 @@ static void the_answer_counts_what_became_of_a_push(void **state)
 }
 
 /* Behind the word that says whether it was applied; a batch that was applied before was counted then. */
-static void the_answer_counts_what_became_of_a_batch(void **state)
+TEST(the_answer_counts_what_became_of_a_batch, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -283,7 +280,7 @@ static void the_answer_counts_what_became_of_a_batch(void **state)
 }
 
 /* Done in slices, the counts are those of all of it. */
-static void the_counts_of_a_long_push_are_whole(void **state)
+TEST(the_counts_of_a_long_push_are_whole, node_setup, node_teardown)
 {
     enum { COUNT = 20000 };
     static uint64_t many[COUNT];
@@ -304,7 +301,7 @@ static void the_counts_of_a_long_push_are_whole(void **state)
     assert_true(node_counter(n, 0, "ps.slices") > 2);
 }
 
-static void a_variable_gradient_with_nan_is_left_out(void **state)
+TEST(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 2);
@@ -322,7 +319,7 @@ static void a_variable_gradient_with_nan_is_left_out(void **state)
     assert_float_equal(((const float *)reply->tensors[0].data)[0], -1, 0);
 }
 
-static void a_push_may_have_a_learning_rate_of_its_own(void **state)
+TEST(a_push_may_have_a_learning_rate_of_its_own, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 1);
@@ -359,7 +356,7 @@ static void a_push_may_have_a_learning_rate_of_its_own(void **state)
     assert_float_equal(node_value(n, table.feature, keys[0]), -1.5f, 0);
 }
 
-static void a_schedule_goes_by_the_steps_of_pushes(void **state)
+TEST(a_schedule_goes_by_the_steps_of_pushes, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 1);
@@ -387,7 +384,7 @@ static void a_schedule_goes_by_the_steps_of_pushes(void **state)
     assert_float_equal(((const float *)reply->tensors[0].data)[0], -1.25f, 0);
 }
 
-static void refuses_heads_that_say_what_has_no_meaning(void **state)
+TEST(refuses_heads_that_say_what_has_no_meaning, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -412,7 +409,7 @@ static void refuses_heads_that_say_what_has_no_meaning(void **state)
     }
 }
 
-static void keys_of_another_core_are_refused(void **state)
+TEST(keys_of_another_core_are_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 2);
@@ -432,30 +429,4 @@ static void keys_of_another_core_are_refused(void **state)
     other = (node_core_of_variable(n, "bias") + 1) % 3;
     node_check(node_call(n, other, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_INVALID_ARGUMENT,
                "bias belongs to core");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(applies_a_batch_once, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(an_applied_batch_fed_again_is_not_applied_again, node_setup,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(refuses_what_does_not_fit_the_batch, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(refuses_all_features_when_one_is_wrong, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_frozen_node_takes_no_gradients, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_push_of_rows_that_are_set_makes_them, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(the_answer_counts_what_became_of_a_push, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(the_answer_counts_what_became_of_a_batch, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(the_counts_of_a_long_push_are_whole, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_schedule_goes_by_the_steps_of_pushes, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_push_may_have_a_learning_rate_of_its_own, node_setup,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(refuses_heads_that_say_what_has_no_meaning, node_setup,
-                                        node_teardown),
-        cmocka_unit_test_setup_teardown(keys_of_another_core_are_refused, node_setup_3_cores, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

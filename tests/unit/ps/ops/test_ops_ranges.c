@@ -1,18 +1,15 @@
 /* Variables that are split: each range on the core that owns its partition, by pieces and whole, with
  * every optimizer the same bits as unsplit; in checkpoints, restored onto other cores. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "dataplane/wire/format/ranges.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 
 enum { ELEMENTS = 41, RANGE_VALUES = 4, RANGES = 11, CORES_MAX = 3 };
 
@@ -126,7 +123,7 @@ static void make_gradient(uint32_t seed, float out[ELEMENTS])
         out[i] = (float)((i * 37 + seed * 101) % 23) / 7.0f - 1.5f;
 }
 
-static void every_optimizer_ends_with_the_same_bits(void **state)
+TEST(every_optimizer_ends_with_the_same_bits, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t split_count = 0;
@@ -159,7 +156,7 @@ static void every_optimizer_ends_with_the_same_bits(void **state)
     assert_int_equal(split_count, MR_OPT_LAST - 2);
 }
 
-static void each_core_has_its_ranges(void **state)
+TEST(each_core_has_its_ranges, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = variable("wide", RANGE_VALUES);
@@ -181,7 +178,7 @@ static void each_core_has_its_ranges(void **state)
     node_drop(n, "wide");
 }
 
-static void wrong_pieces_are_refused(void **state)
+TEST(wrong_pieces_are_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = variable("wide", RANGE_VALUES);
@@ -220,7 +217,7 @@ static void wrong_pieces_are_refused(void **state)
 }
 
 /* One range's gradient that is no number leaves that range alone out. */
-static void a_range_is_left_out_by_itself(void **state)
+TEST(a_range_is_left_out_by_itself, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = variable("wide", RANGE_VALUES);
@@ -245,7 +242,7 @@ static void a_range_is_left_out_by_itself(void **state)
     }
 }
 
-static void checkpoints_hold_ranges(void **state)
+TEST(checkpoints_hold_ranges, node_setup_3_cores, node_teardown)
 {
     static const uint32_t cores[] = {1, 2, 3, 3};
     struct node_fixture *n = *state;
@@ -273,7 +270,7 @@ static void checkpoints_hold_ranges(void **state)
 }
 
 /* Not all options fit ranges. */
-static void what_needs_all_values_cannot_come_later(void **state)
+TEST(what_needs_all_values_cannot_come_later, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = variable("wide", RANGE_VALUES);
@@ -282,18 +279,4 @@ static void what_needs_all_values_cannot_come_later(void **state)
     both[1].clip_norm = 1;
     const struct mr_tensor t = mr_tensor_2d(MR_U8, 2, sizeof(f), both);
     node_check(node_call(n, 0, MR_OP_ALTER, 0, &t, 1), MR_INVALID_ARGUMENT, "one range with rowwise_adagrad");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(every_optimizer_ends_with_the_same_bits),
-        TEST(each_core_has_its_ranges),
-        TEST(wrong_pieces_are_refused),
-        TEST(a_range_is_left_out_by_itself),
-        TEST(checkpoints_hold_ranges),
-        TEST(what_needs_all_values_cannot_come_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* A core's last calls, and those around slow ones, as they are read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/call/call_records.h"
 #include "dataplane/wire/format/recent_calls.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 
 enum { CORE = 1 };
 
@@ -38,7 +35,7 @@ static void echo(struct node_fixture *n, uint32_t times)
         node_check(node_call(n, CORE, MR_OP_ECHO, 0, NULL, 0), MR_OK, NULL);
 }
 
-static void calls_are_read_once_and_in_order(void **state)
+TEST(calls_are_read_once_and_in_order, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint64_t from = ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
@@ -63,7 +60,7 @@ static void calls_are_read_once_and_in_order(void **state)
     assert_int_equal(answer.words[MR_RECENT_NEXT], from + 4);
 }
 
-static void what_is_gone_is_counted_and_the_rest_comes_in_parts(void **state)
+TEST(what_is_gone_is_counted_and_the_rest_comes_in_parts, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint64_t from = ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
@@ -82,7 +79,7 @@ static void what_is_gone_is_counted_and_the_rest_comes_in_parts(void **state)
 }
 
 /* Every call takes a nanosecond; none takes MR_RECENT_SLOW_MAX. */
-static void slow_calls_are_selected_from_the_first_question_on(void **state)
+TEST(slow_calls_are_selected_from_the_first_question_on, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint64_t slow = ask(n, 0, MR_RECENT_SLOW_MAX)->words[MR_RECENT_SLOW];
@@ -98,7 +95,7 @@ static void slow_calls_are_selected_from_the_first_question_on(void **state)
     assert_int_equal(answer.words[MR_RECENT_SLOW], slow + 21);
 }
 
-static void keys_and_table_are_those_of_the_call(void **state)
+TEST(keys_and_table_are_those_of_the_call, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_table("t", 1);
@@ -118,7 +115,7 @@ static void keys_and_table_are_those_of_the_call(void **state)
     assert_int_equal(answer.calls[1][MR_RECENT_CALL_KEYS], count);
 }
 
-static void mistakes_are_refused(void **state)
+TEST(mistakes_are_refused, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint64_t words[MR_RECENT_ASK_WORDS] = {0, MR_RECENT_SLOW_MAX + 1};
@@ -127,17 +124,4 @@ static void mistakes_are_refused(void **state)
     t = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS - 1, words);
     node_check(node_call(n, CORE, MR_OP_RECENT_CALLS, 0, &t, 1), MR_WRONG_SHAPE,
                "recent_ask has 3 elements, not 4");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(calls_are_read_once_and_in_order),
-        TEST(what_is_gone_is_counted_and_the_rest_comes_in_parts),
-        TEST(slow_calls_are_selected_from_the_first_question_on),
-        TEST(keys_and_table_are_those_of_the_call),
-        TEST(mistakes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

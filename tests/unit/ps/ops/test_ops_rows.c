@@ -1,12 +1,9 @@
 /* What comes with bags and rows in a request: taken as described, or refused with a reason, and nothing
  * changed by it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/rows.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 
 enum { KEYS = 3, BAGS = 2 };
 
@@ -51,7 +48,7 @@ static const struct node_reply *look_up(struct node_fixture *n, uint32_t table, 
 
 /* ---- lookups ---- */
 
-static void takes_weights_and_divisors(void **state)
+TEST(takes_weights_and_divisors, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", MR_POOL_MEAN);
@@ -70,7 +67,7 @@ static void takes_weights_and_divisors(void **state)
     assert_float_equal(((const float *)reply->tensors[1].data)[1], 8.0f / 127, 1e-6);
 }
 
-static void refuses_lookups_that_do_not_hold_what_they_tell(void **state)
+TEST(refuses_lookups_that_do_not_hold_what_they_tell, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t sum = make_table(n, "sum", MR_POOL_SUM), mean = make_table(n, "mean", MR_POOL_MEAN),
@@ -113,7 +110,7 @@ static const struct node_reply *push(struct node_fixture *n, const struct reques
     return node_call(n, 0, MR_OP_PUSH_GRAD, 0, r->tensors, r->count);
 }
 
-static void refuses_pushes_that_do_not_hold_what_they_tell(void **state)
+TEST(refuses_pushes_that_do_not_hold_what_they_tell, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static const int8_t quarters[KEYS * NODE_DIM] = {4, 4, 4, 4};
@@ -149,7 +146,7 @@ static void refuses_pushes_that_do_not_hold_what_they_tell(void **state)
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
 }
 
-static void numbers_that_are_none_are_left_out(void **state)
+TEST(numbers_that_are_none_are_left_out, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static const float gradients[BAGS * NODE_DIM] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -183,7 +180,7 @@ static void numbers_that_are_none_are_left_out(void **state)
 
 /* ---- feeds ---- */
 
-static void refuses_feeds_that_do_not_hold_what_they_tell(void **state)
+TEST(refuses_feeds_that_do_not_hold_what_they_tell, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t sum = make_table(n, "sum", MR_POOL_SUM), mean = make_table(n, "mean", MR_POOL_MEAN);
@@ -222,7 +219,7 @@ static void refuses_feeds_that_do_not_hold_what_they_tell(void **state)
 }
 
 /* Averages over several cores are of whole bags. */
-static void feeds_of_several_cores_need_divisors(void **state)
+TEST(feeds_of_several_cores_need_divisors, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t mean = make_table(n, "mean", MR_POOL_MEAN), none[BAGS + 1] = {0};
@@ -238,19 +235,4 @@ static void feeds_of_several_cores_need_divisors(void **state)
     tensors[3] = mr_tensor_1d(MR_U32, 1, none);
     tensors[4] = floats(0, divisors);
     node_check(node_call(n, 1, MR_OP_FEED_SAMPLE, 0, tensors, 5), MR_OK, NULL);
-}
-
-int main(void)
-{
-#define TEST(name)         cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define TEST_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(takes_weights_and_divisors),
-        TEST(refuses_lookups_that_do_not_hold_what_they_tell),
-        TEST(refuses_pushes_that_do_not_hold_what_they_tell),
-        TEST(numbers_that_are_none_are_left_out),
-        TEST(refuses_feeds_that_do_not_hold_what_they_tell),
-        TEST_3_CORES(feeds_of_several_cores_need_divisors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

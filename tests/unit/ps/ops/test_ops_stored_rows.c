@@ -1,11 +1,8 @@
 /* Rows that are set by a push and read as they are stored: once for each number, in checkpoints, and refused
  * with a reason where they do not fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 #include "node_fixture.h"
+#include "tests/test.h"
 
 enum { KEYS = 3, STATE = 2 * NODE_DIM + 1, RECORD = NODE_DIM + STATE + 1 };
 
@@ -46,7 +43,7 @@ static const float *read_rows(struct node_fixture *n, uint32_t table, uint32_t f
     return reply->tensors[0].data;
 }
 
-static void sets_and_reads_rows(void **state)
+TEST(sets_and_reads_rows, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint32_t table = make_table(n);
@@ -69,7 +66,7 @@ static void sets_and_reads_rows(void **state)
 }
 
 /* Under its number it is applied once, also after a restart that has it in a checkpoint. */
-static void a_set_is_applied_once(void **state)
+TEST(a_set_is_applied_once, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint32_t table = make_table(n);
@@ -88,7 +85,7 @@ static void a_set_is_applied_once(void **state)
     assert_true(node_value(n, table, keys[0]) == 2);
 }
 
-static void refuses_what_does_not_fit(void **state)
+TEST(refuses_what_does_not_fit, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static const float rows[KEYS * (NODE_DIM + STATE)];
@@ -137,7 +134,7 @@ static void refuses_what_does_not_fit(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), 0);
 }
 
-static void a_frozen_node_makes_none(void **state)
+TEST(a_frozen_node_makes_none, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint32_t table = make_table(n), level = MR_FREEZE_ADMIT;
@@ -148,16 +145,4 @@ static void a_frozen_node_makes_none(void **state)
     node_check(reply, MR_OK, NULL);
     assert_int_equal(((const uint32_t *)reply->tensors[0].data)[MR_PUSHED_WITHOUT_ROW], KEYS);
     assert_true(read_rows(n, table, 0)[NODE_DIM] == 0);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(sets_and_reads_rows),
-        TEST(a_set_is_applied_once),
-        TEST(refuses_what_does_not_fit),
-        TEST(a_frozen_node_makes_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

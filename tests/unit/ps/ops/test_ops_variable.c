@@ -1,13 +1,10 @@
 /* Variables by name's number, whole or a range. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 
 static const struct node_reply *push(struct node_fixture *n, uint32_t variable, uint64_t first,
                                      uint32_t count)
@@ -25,7 +22,7 @@ static const struct node_reply *pull(struct node_fixture *n, uint32_t variable, 
     return node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
 }
 
-static void moves_whole_and_ranges(void **state)
+TEST(moves_whole_and_ranges, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_variable("w", 8);
@@ -44,7 +41,7 @@ static void moves_whole_and_ranges(void **state)
     assert_int_equal(reply->tensors[0].dims[0], 3);
 }
 
-static void refuses_values_that_are_no_numbers(void **state)
+TEST(refuses_values_that_are_no_numbers, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_variable("w", 8);
@@ -64,7 +61,7 @@ static void refuses_values_that_are_no_numbers(void **state)
 }
 
 /* A long call is checked when its turn comes. */
-static void refuses_one_of_many_values(void **state)
+TEST(refuses_one_of_many_values, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     enum { COUNT = 20000 };
@@ -86,7 +83,7 @@ static void refuses_one_of_many_values(void **state)
         assert_float_equal(((const float *)reply->tensors[0].data)[i], i, 0);
 }
 
-static void refuses_what_is_wrong(void **state)
+TEST(refuses_what_is_wrong, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_variable("w", 8), t = node_table("emb", 0);
@@ -107,7 +104,7 @@ static void refuses_what_is_wrong(void **state)
 }
 
 /* A cut that has still to write it gets a copy first. */
-static void a_cut_has_it_as_it_was(void **state)
+TEST(a_cut_has_it_as_it_was, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_variable("w", 8);
@@ -135,15 +132,4 @@ static void a_cut_has_it_as_it_was(void **state)
     assert_memory_equal(copied, before, sizeof(before));
     assert_int_equal(left_bytes, 0);
     assert_memory_not_equal(pull(n, variable, 0, 0)->tensors[0].data, before, sizeof(before));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(moves_whole_and_ranges),     TEST(refuses_values_that_are_no_numbers),
-        TEST(refuses_one_of_many_values), TEST(refuses_what_is_wrong),
-        TEST(a_cut_has_it_as_it_was),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* The hint about requests: any bytes do no harm, and nothing is changed. That it makes anything faster is for
  * the benchmarks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "ps/core/node.h"
 #include "ps/ops/ops.h"
 #include "ps/server/poll.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM  16u
@@ -121,7 +118,7 @@ static void announce(struct bytes *bytes, uint32_t count)
         free(bytes[i].memory);
 }
 
-static void changes_nothing(void **state)
+TEST(changes_nothing)
 {
     uint64_t keys[16] = {1, 2, 3, UINT64_MAX, 5, ROWS, 7}; /* some have no row, and get none */
     struct bytes all[MR_PREFETCH_MAX];
@@ -146,7 +143,7 @@ static void changes_nothing(void **state)
     core->gate = PS_GATE_OPEN;
 }
 
-static void any_bytes_do_no_harm(void **state)
+TEST(any_bytes_do_no_harm)
 {
     uint64_t random = fixture_seed("any_bytes_do_no_harm"), keys[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     for (uint32_t round = 0; round < 4000; round++) {
@@ -174,9 +171,5 @@ static void any_bytes_do_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_nothing),
-        cmocka_unit_test(any_bytes_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, make, destroy);
+    return tests_run(make, destroy);
 }

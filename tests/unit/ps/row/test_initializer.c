@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 #include "ps/row/initializer.h"
+#include "tests/test.h"
 
 #define COUNT 200000u
 
@@ -22,7 +18,7 @@ static struct ps_initializer make(uint32_t kind, float a, float b, uint64_t seed
     return init;
 }
 
-static void test_an_unknown_kind_is_refused_by_name(void **state)
+TEST(test_an_unknown_kind_is_refused_by_name)
 {
     struct mr_feature f = mr_feature_table("t", 4);
     struct ps_initializer init;
@@ -32,7 +28,7 @@ static void test_an_unknown_kind_is_refused_by_name(void **state)
     assert_non_null(strstr(what, "initializer"));
 }
 
-static void test_constant(void **state)
+TEST(test_constant)
 {
     struct ps_initializer init = make(MR_INIT_CONSTANT, 0.25f, 0, 1);
     float out[5] = {0};
@@ -43,7 +39,7 @@ static void test_constant(void **state)
 
 /* Computed by an independent implementation: Python, with statistics.NormalDist. A change here would give the
  * keys of every running system other values. */
-static void test_golden_values(void **state)
+TEST(test_golden_values)
 {
     static const struct {
         uint64_t key, seed;
@@ -79,7 +75,7 @@ static void test_golden_values(void **state)
     }
 }
 
-static void test_an_element_does_not_depend_on_how_many_there_are(void **state)
+TEST(test_an_element_does_not_depend_on_how_many_there_are)
 {
     static const uint32_t kinds[] = {MR_INIT_UNIFORM, MR_INIT_NORMAL, MR_INIT_TRUNCATED_NORMAL};
     for (uint32_t k = 0; k < 3; k++) {
@@ -93,7 +89,7 @@ static void test_an_element_does_not_depend_on_how_many_there_are(void **state)
     }
 }
 
-static void test_seed_and_key_both_count(void **state)
+TEST(test_seed_and_key_both_count)
 {
     struct ps_initializer one = make(MR_INIT_UNIFORM, 0, 1, 1), two = make(MR_INIT_UNIFORM, 0, 1, 2);
     float a[8], b[8], c[8];
@@ -140,7 +136,7 @@ static void assert_near(double value, double expected, double tolerance)
 
 /* Tolerances: five standard errors at this count. The values are fixed, so either they always pass or
  * never. */
-static void test_uniform_is_uniform(void **state)
+TEST(test_uniform_is_uniform)
 {
     struct ps_initializer init = make(MR_INIT_UNIFORM, -1, 3, 11);
     struct moments m = moments_of(&init);
@@ -153,7 +149,7 @@ static void test_uniform_is_uniform(void **state)
     assert_true(m.most <= 3 && m.most > 2.999);
 }
 
-static void test_normal_is_normal(void **state)
+TEST(test_normal_is_normal)
 {
     struct ps_initializer init = make(MR_INIT_NORMAL, 2, 0.5f, 11);
     struct moments m = moments_of(&init);
@@ -165,7 +161,7 @@ static void test_normal_is_normal(void **state)
     assert_true(m.most > 2 + 4 * 0.5 && m.least < 2 - 4 * 0.5);
 }
 
-static void test_truncated_normal_ends_at_two_deviations(void **state)
+TEST(test_truncated_normal_ends_at_two_deviations)
 {
     struct ps_initializer init = make(MR_INIT_TRUNCATED_NORMAL, 2, 0.5f, 11);
     struct moments m = moments_of(&init);
@@ -177,7 +173,7 @@ static void test_truncated_normal_ends_at_two_deviations(void **state)
 }
 
 /* The quantile of the distribution function is where it started; erfc is libm's. */
-static void test_quantile_inverts_the_distribution(void **state)
+TEST(test_quantile_inverts_the_distribution)
 {
     for (uint32_t i = 0; i < 1100; i++) {
         double p = i < 100 ? exp2(-(double)i / 3 - 1) : ((double)i - 99.5) / 1000.5;
@@ -189,20 +185,4 @@ static void test_quantile_inverts_the_distribution(void **state)
     assert_near(ps_normal_quantile(0.975), 1.959963984540054, 1e-14);
     assert_near(ps_normal_quantile(1e-10), -6.361340902404056, 1e-12);
     assert_true(ps_normal_quantile(0.5) == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_unknown_kind_is_refused_by_name),
-        cmocka_unit_test(test_constant),
-        cmocka_unit_test(test_golden_values),
-        cmocka_unit_test(test_an_element_does_not_depend_on_how_many_there_are),
-        cmocka_unit_test(test_seed_and_key_both_count),
-        cmocka_unit_test(test_uniform_is_uniform),
-        cmocka_unit_test(test_normal_is_normal),
-        cmocka_unit_test(test_truncated_normal_ends_at_two_deviations),
-        cmocka_unit_test(test_quantile_inverts_the_distribution),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

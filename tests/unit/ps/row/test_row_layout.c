@@ -1,5 +1,6 @@
 #include "ps/row/row_layout.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 static struct mr_feature table(uint32_t dim, enum mr_dtype dtype, enum mr_eviction eviction)
 {
@@ -9,7 +10,7 @@ static struct mr_feature table(uint32_t dim, enum mr_dtype dtype, enum mr_evicti
     return f;
 }
 
-static void a_plain_row_is_values_and_state(void **state)
+TEST(a_plain_row_is_values_and_state)
 {
     struct mr_feature f = table(16, MR_F32, MR_EVICT_NEVER);
     struct ps_row_layout l = ps_row_layout_of(&f, 16);
@@ -21,7 +22,7 @@ static void a_plain_row_is_values_and_state(void **state)
     assert_int_equal(l.bytes, 128);
 }
 
-static void narrow_values_are_padded_and_counted(void **state)
+TEST(narrow_values_are_padded_and_counted)
 {
     struct mr_feature f = table(3, MR_BF16, MR_EVICT_NEVER);
     struct ps_row_layout l = ps_row_layout_of(&f, 1);
@@ -32,7 +33,7 @@ static void narrow_values_are_padded_and_counted(void **state)
     assert_int_equal(l.bytes, 16);
 }
 
-static void eviction_has_its_fields_beside_the_values(void **state)
+TEST(eviction_has_its_fields_beside_the_values)
 {
     static const enum mr_eviction stamped[] = {MR_EVICT_AGE, MR_EVICT_STEPS, MR_EVICT_LRU, MR_EVICT_NORM};
     for (size_t i = 0; i < sizeof(stamped) / sizeof(*stamped); i++) {
@@ -49,14 +50,4 @@ static void eviction_has_its_fields_beside_the_values(void **state)
     assert_int_equal(l.seen_offset, 12);
     assert_int_equal(l.uses_offset, 16);
     assert_int_equal(l.bytes, 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plain_row_is_values_and_state),
-        cmocka_unit_test(narrow_values_are_padded_and_counted),
-        cmocka_unit_test(eviction_has_its_fields_beside_the_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include <string.h>
 #include "ps/row/row_use.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 #define ROW_BYTES 64u
 
@@ -16,7 +17,7 @@ static struct ps_row_use use_of(enum mr_eviction eviction, float arg, uint64_t r
     return u;
 }
 
-static void ages_are_seconds_or_steps_and_never_go_back(void **state)
+TEST(ages_are_seconds_or_steps_and_never_go_back)
 {
     uint8_t row[ROW_BYTES] = {0};
     struct ps_row_use u = use_of(MR_EVICT_AGE, 100, 1000);
@@ -44,7 +45,7 @@ static void ages_are_seconds_or_steps_and_never_go_back(void **state)
     assert_int_equal(u.now, 18);
 }
 
-static void steps_wrap(void **state)
+TEST(steps_wrap)
 {
     uint8_t row[ROW_BYTES] = {0};
     struct ps_row_use u = use_of(MR_EVICT_STEPS, 10, 1000);
@@ -58,14 +59,14 @@ static void steps_wrap(void **state)
     assert_true(ps_row_is_over_age(&u, row));
 }
 
-static void stamps_from_the_future_are_of_age_0(void **state)
+TEST(stamps_from_the_future_are_of_age_0)
 {
     struct ps_row_use u = use_of(MR_EVICT_AGE, 1, 1000);
     ps_row_use_set_now(&u, 100, 0);
     assert_int_equal(ps_age(&u, 5000), 0);
 }
 
-static void loaded_rows_bring_the_clock_along_where_it_is_the_tables_own(void **state)
+TEST(loaded_rows_bring_the_clock_along_where_it_is_the_tables_own)
 {
     static const enum mr_eviction own[] = {MR_EVICT_STEPS, MR_EVICT_LRU, MR_EVICT_LFU};
     uint8_t row[ROW_BYTES] = {0};
@@ -99,7 +100,7 @@ static uint32_t loaded_age(struct ps_row_use *u, uint32_t seen)
 }
 
 /* A row is as old as it was when it was saved, wherever the clock that goes on stands. */
-static void rows_that_are_loaded_keep_their_age(void **state)
+TEST(rows_that_are_loaded_keep_their_age)
 {
     static const uint32_t clocks[] = {0, 10, 7000, 500000000};
     for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
@@ -116,7 +117,7 @@ static void rows_that_are_loaded_keep_their_age(void **state)
 
 /* Stamps of the wall clock, in checkpoints of older versions: such a row is as old as the clock that came
  * after. */
-static void stamps_of_another_clock_count_from_its_beginning(void **state)
+TEST(stamps_of_another_clock_count_from_its_beginning)
 {
     struct ps_row_use u = use_of(MR_EVICT_AGE, 1000, 100);
     ps_row_use_load_from(&u, 0, 0);
@@ -131,7 +132,7 @@ static void stamps_of_another_clock_count_from_its_beginning(void **state)
     assert_int_equal(u.now, 0);
 }
 
-static void a_tick_is_a_1024th_of_the_table(void **state)
+TEST(a_tick_is_a_1024th_of_the_table)
 {
     assert_int_equal(use_of(MR_EVICT_LRU, 0, 100).tick_shift, 0);
     assert_int_equal(use_of(MR_EVICT_LRU, 0, 2047).tick_shift, 0);
@@ -147,7 +148,7 @@ static void a_tick_is_a_1024th_of_the_table(void **state)
     assert_int_equal(u.now, 1);
 }
 
-static void uses_are_halved_once_per_half_life(void **state)
+TEST(uses_are_halved_once_per_half_life)
 {
     uint8_t row[ROW_BYTES] = {0};
     struct ps_row_use u = use_of(MR_EVICT_LFU, 0, 100);
@@ -170,7 +171,7 @@ static void uses_are_halved_once_per_half_life(void **state)
     assert_int_equal(ps_row_uses(&u, row), UINT32_MAX);
 }
 
-static void the_idlest_row_goes_first(void **state)
+TEST(the_idlest_row_goes_first)
 {
     struct ps_row_use lru = use_of(MR_EVICT_LRU, 0, 100), lfu = use_of(MR_EVICT_LFU, 0, 100);
     ps_row_use_advance(&lru, 1000);
@@ -181,20 +182,4 @@ static void the_idlest_row_goes_first(void **state)
     assert_false(ps_row_is_released(&lru, 1000));
     assert_false(ps_row_is_released(&lru, 1000 - PS_USES_HELD));
     assert_true(ps_row_is_released(&lru, 1000 - PS_USES_HELD - 2));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ages_are_seconds_or_steps_and_never_go_back),
-        cmocka_unit_test(steps_wrap),
-        cmocka_unit_test(stamps_from_the_future_are_of_age_0),
-        cmocka_unit_test(loaded_rows_bring_the_clock_along_where_it_is_the_tables_own),
-        cmocka_unit_test(rows_that_are_loaded_keep_their_age),
-        cmocka_unit_test(stamps_of_another_clock_count_from_its_beginning),
-        cmocka_unit_test(a_tick_is_a_1024th_of_the_table),
-        cmocka_unit_test(uses_are_halved_once_per_half_life),
-        cmocka_unit_test(the_idlest_row_goes_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,14 @@
 /* One core's part of a checkpoint: everything once, as of the cut, at the pace of the writer's buffers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "dataplane/wire/format/capability.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/core/core.h"
 #include "ps/server/poll.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/ps/reader_each.h"
@@ -139,7 +136,7 @@ static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t
     assert_int_equal(seen.clients, clients);
 }
 
-static void a_push_behind_the_cut_is_not_in_it(void **state)
+TEST(a_push_behind_the_cut_is_not_in_it, make, destroy)
 {
     struct fixture *f = *state;
     const uint8_t uuid[MR_UUID_BYTES] = {1};
@@ -157,7 +154,7 @@ static void a_push_behind_the_cut_is_not_in_it(void **state)
 }
 
 /* What fits no number of buffers waits for the end of the cut; the cursor does not wait for it. */
-static void a_push_larger_than_all_buffers_waits(void **state)
+TEST(a_push_larger_than_all_buffers_waits, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 2);
@@ -173,7 +170,7 @@ static void a_push_larger_than_all_buffers_waits(void **state)
 }
 
 /* Pushes of every size that fits, between steps of the cursor, until the cut is over. */
-static void pushes_find_the_room_they_were_promised(void **state)
+TEST(pushes_find_the_room_they_were_promised, make, destroy)
 {
     struct fixture *f = *state;
     float gradients[400 * DIM];
@@ -199,7 +196,7 @@ static void pushes_find_the_room_they_were_promised(void **state)
 }
 
 /* A held-back push that would fit gets its room: the cursor leaves it, for a while. */
-static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
+TEST(the_cursor_leaves_room_for_a_push_that_waits, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 2);
@@ -226,7 +223,7 @@ uint64_t __wrap_dp_now_us(void)
     return stopped_at_us != 0 ? stopped_at_us : __real_dp_now_us();
 }
 
-static void a_step_is_over_when_its_time_is(void **state)
+TEST(a_step_is_over_when_its_time_is, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 64);
@@ -239,7 +236,7 @@ static void a_step_is_over_when_its_time_is(void **state)
 }
 
 /* A disk that has all but stopped: the cursor does, too, before pushes have to. */
-static void the_cursor_leaves_room_for_pushes_to_come(void **state)
+TEST(the_cursor_leaves_room_for_pushes_to_come, make, destroy)
 {
     struct fixture *f = *state;
     begin_at_rate(f, 2, 1);
@@ -259,7 +256,7 @@ static void the_cursor_leaves_room_for_pushes_to_come(void **state)
     assert_int_not_equal(finish(f).status, MR_OK);
 }
 
-static void room_kept_for_a_push_in_slices_is_nobody_elses(void **state)
+TEST(room_kept_for_a_push_in_slices_is_nobody_elses, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 2);
@@ -276,7 +273,7 @@ static void room_kept_for_a_push_in_slices_is_nobody_elses(void **state)
     check_checkpoint(f, 0, 0);
 }
 
-static void an_abandoned_save_frees_the_core(void **state)
+TEST(an_abandoned_save_frees_the_core, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 2);
@@ -314,7 +311,7 @@ void __wrap_ps_table_cut_abort(struct ps_table *t)
 }
 
 /* What was begun for tables before the one without memory is undone, and the next save is as ever. */
-static void a_cut_begins_for_all_tables_or_none(void **state)
+TEST(a_cut_begins_for_all_tables_or_none, make, destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -362,7 +359,7 @@ static void no_request(void *app, struct mr_endpoint *ep, const struct mr_reques
 }
 
 /* Packets and slices since the last turn, not the clock, say that the core has other work. */
-static void other_work_makes_it_step_aside(void **state)
+TEST(other_work_makes_it_step_aside, make, destroy)
 {
     struct fixture *f = *state;
     struct mr_endpoint_config config;
@@ -389,7 +386,7 @@ static void other_work_makes_it_step_aside(void **state)
     f->core->ep = NULL;
 }
 
-static void ends_half_way_when_told_so(void **state)
+TEST(ends_half_way_when_told_so, make, destroy)
 {
     struct fixture *f = *state;
     begin(f, 2);
@@ -421,7 +418,7 @@ static enum mr_status see_variable(void *arg, const struct ps_record *record, co
 }
 
 /* Some pieces are written as they stand, the rest from a copy that begins where those end. */
-static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
+TEST(a_variable_that_changes_half_way_is_as_of_the_cut, make, destroy)
 {
     struct fixture *f = *state;
     static float values[ELEMENTS], later[ELEMENTS];
@@ -462,7 +459,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
 
 /* ---- what a restore exchanges, and what waits for it ---- */
 
-static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **state)
+TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to, make, destroy)
 {
     struct fixture *f = *state;
     const struct ps_partial old = {.first = 5, .last = 5}, new = {.first = 6, .last = 6};
@@ -483,7 +480,7 @@ static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **stat
 
 /* A range of partly applied batches is what versions before did not have: the MANIFEST says so, and only
  * then. */
-static void ranges_of_batches_are_needed_by_readers(void **state)
+TEST(ranges_of_batches_are_needed_by_readers, make, destroy)
 {
     struct fixture *f = *state;
     const struct ps_partial partial[2] = {{7, 7, ps_partitions_range(0, 5)},
@@ -504,7 +501,7 @@ static void ranges_of_batches_are_needed_by_readers(void **state)
 }
 
 /* A restore that fails leaves what it found: no row goes before it is known to have succeeded. */
-static void no_row_goes_while_the_gate_is_shut(void **state)
+TEST(no_row_goes_while_the_gate_is_shut, make, destroy)
 {
     struct fixture *f = *state;
     char text[256];
@@ -525,27 +522,4 @@ static void no_row_goes_while_the_gate_is_shut(void **state)
     for (uint32_t i = 0; i < POLLS; i++)
         ps_core_poll(f->core, dp_now_us());
     assert_int_equal(ps_table_rows(t), 0);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
-    const struct CMUnitTest tests[] = {
-        TEST(a_variable_that_changes_half_way_is_as_of_the_cut),
-        TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to),
-        TEST(ranges_of_batches_are_needed_by_readers),
-        TEST(no_row_goes_while_the_gate_is_shut),
-        TEST(a_push_behind_the_cut_is_not_in_it),
-        TEST(a_push_larger_than_all_buffers_waits),
-        TEST(pushes_find_the_room_they_were_promised),
-        TEST(the_cursor_leaves_room_for_a_push_that_waits),
-        TEST(a_step_is_over_when_its_time_is),
-        TEST(the_cursor_leaves_room_for_pushes_to_come),
-        TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
-        TEST(an_abandoned_save_frees_the_core),
-        TEST(a_cut_begins_for_all_tables_or_none),
-        TEST(other_work_makes_it_step_aside),
-        TEST(ends_half_way_when_told_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,15 @@
 /* One core's saves of what has changed: a full and the deltas on it, read back, are the core as it was at the
  * last of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "ps/base/key_hash.h"
 #include "ps/core/core.h"
 #include "ps/server/poll.h"
 #include "ps/table/table_internal.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -190,7 +187,7 @@ static void check_chain(struct fixture *f, uint64_t first, uint64_t id)
     assert_memory_equal(f->image.variable, f->at_cut.variable, sizeof(f->image.variable));
 }
 
-static void a_chain_is_the_core_as_it_was(void **state)
+TEST(a_chain_is_the_core_as_it_was, make, destroy)
 {
     struct fixture *f = *state;
     assert_false(ps_save_delta_possible(f->core)); /* there is nothing for it to stand on */
@@ -229,7 +226,7 @@ static void a_chain_is_the_core_as_it_was(void **state)
     assert_int_equal(f->image.rows_read + f->image.gone_read + f->image.observations_read, 0);
 }
 
-static void a_delta_needs_a_cut_to_stand_on(void **state)
+TEST(a_delta_needs_a_cut_to_stand_on, make, destroy)
 {
     struct fixture *f = *state;
     make_rows(f, 0, 1000);
@@ -270,7 +267,7 @@ static void expect_no_delta(const struct ps_core *core, enum ps_no_delta why, co
         assert_string_equal(table, name);
 }
 
-static void why_there_is_none(void **state)
+TEST(why_there_is_none, make, destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -321,7 +318,7 @@ static void why_there_is_none(void **state)
     ps_core_destroy(core);
 }
 
-static void without_the_setting_there_are_no_deltas(void **state)
+TEST(without_the_setting_there_are_no_deltas, make, destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -335,7 +332,7 @@ static void without_the_setting_there_are_no_deltas(void **state)
 }
 
 /* The variable changes under the cursor: what is left of it is copied first. */
-static void a_variable_is_as_it_was_at_the_cut(void **state)
+TEST(a_variable_is_as_it_was_at_the_cut, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_range *v = &f->core->features[VARIABLE]->ranges[0];
@@ -367,7 +364,7 @@ static void a_variable_is_as_it_was_at_the_cut(void **state)
     assert_false(v->in_cut);
 }
 
-static void a_large_variable_waits_for_the_cursor(void **state)
+TEST(a_large_variable_waits_for_the_cursor, make, destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -385,15 +382,4 @@ static void a_large_variable_waits_for_the_cursor(void **state)
     }
     assert_true(ps_save_range_ready(f->core, v));
     finish(f);
-}
-
-int main(void)
-{
-#define WITH_CORE(test) cmocka_unit_test_setup_teardown(test, make, destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_CORE(a_chain_is_the_core_as_it_was),           WITH_CORE(a_delta_needs_a_cut_to_stand_on),
-        WITH_CORE(without_the_setting_there_are_no_deltas), WITH_CORE(a_variable_is_as_it_was_at_the_cut),
-        WITH_CORE(a_large_variable_waits_for_the_cursor),   WITH_CORE(why_there_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

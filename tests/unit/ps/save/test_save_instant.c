@@ -1,11 +1,8 @@
 /* The cut of a node with several cores is one instant: no core goes on behind its own cut while another has
  * yet to make it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define LOOKS 20u
@@ -23,7 +20,7 @@ static void push(struct node_fixture *n, uint32_t core, uint32_t table, uint64_t
 
 /* Core 2 stands still when the cut is asked for: what comes to core 1 then has to wait for it. Core 1 would
  * answer at once if it had made its cut alone, and a push sent behind that answer could be in core 2's. */
-static void no_core_goes_on_before_all_have_cut(void **state)
+TEST(no_core_goes_on_before_all_have_cut, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature feature = node_table("t", 0);
@@ -64,13 +61,4 @@ static void no_core_goes_on_before_all_have_cut(void **state)
     assert_true(node_value(n, table, key) == 1);
     node_call_end(&before);
     node_call_end(&behind);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_core_goes_on_before_all_have_cut, node_setup_3_cores,
-                                        node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

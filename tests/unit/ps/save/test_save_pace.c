@@ -1,9 +1,6 @@
 /* The share of a core's time that a save takes: a core that turns under a clock of the test's own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "ps/save/save_pace.h"
+#include "tests/test.h"
 
 #define START_US  1000000u
 #define SECOND_US 1000000u
@@ -39,21 +36,19 @@ static void turn(struct core *c, uint64_t work_us, uint64_t step_us)
     ps_save_pace_stepped(&c->pace, step_us, turn_us);
 }
 
-static void an_idle_core_gives_all_its_time(void **state)
+TEST(an_idle_core_gives_all_its_time)
 {
     struct core c = core_start(10);
     uint64_t turns = 0;
-    (void)state;
     for (; c.now_us < START_US + SECOND_US; turns++)
         turn(&c, 0, 20);
     assert_int_equal(c.steps, turns);
 }
 
-static void a_busy_core_gives_its_share(void **state)
+TEST(a_busy_core_gives_its_share)
 {
     static const uint32_t shares[] = {1, 5, 10, 33, 50};
     static const uint64_t turns_us[] = {1, 7, 30, 400};
-    (void)state;
     for (uint32_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
         for (uint32_t j = 0; j < sizeof(turns_us) / sizeof(turns_us[0]); j++) {
             /* Of long turns, one step each may be less than the share. */
@@ -68,11 +63,10 @@ static void a_busy_core_gives_its_share(void **state)
     }
 }
 
-static void a_share_of_a_hundred_is_all(void **state)
+TEST(a_share_of_a_hundred_is_all)
 {
     struct core c = core_start(100);
     uint64_t turns = 0;
-    (void)state;
     for (; c.now_us < START_US + SECOND_US; turns++)
         turn(&c, 30, 20);
     assert_int_equal(c.steps, turns);
@@ -80,10 +74,9 @@ static void a_share_of_a_hundred_is_all(void **state)
 
 /* Calls that come by turns with pauses: in these the save goes on at once when they are longer than a
  * moment. */
-static void pauses_are_used(void **state)
+TEST(pauses_are_used)
 {
     struct core c = core_start(10);
-    (void)state;
     for (uint32_t i = 0; i < 100; i++) {
         for (uint64_t end_us = c.now_us + 1000; c.now_us < end_us;)
             turn(&c, 10, 5);
@@ -96,10 +89,9 @@ static void pauses_are_used(void **state)
 
 /* The processor is taken away in the middle of each step, and between turns: the core goes on nevertheless,
  * and soon. */
-static void what_the_scheduler_takes_is_not_the_saves(void **state)
+TEST(what_the_scheduler_takes_is_not_the_saves)
 {
     struct core c = core_start(10);
-    (void)state;
     for (uint32_t i = 0; i < 1000; i++)
         turn(&c, 4000, 50000);
     assert_int_equal(c.steps, 1000);
@@ -111,10 +103,9 @@ static void what_the_scheduler_takes_is_not_the_saves(void **state)
 }
 
 /* Time that was left over before is not made up for by one long run of steps. */
-static void lateness_is_made_up_for_within_bounds(void **state)
+TEST(lateness_is_made_up_for_within_bounds)
 {
     struct core c = core_start(10);
-    (void)state;
     turn(&c, 1, 5);
     turn(&c, SECOND_US, 5); /* one turn of a second */
     uint64_t before_us = c.stepped_us;
@@ -124,13 +115,12 @@ static void lateness_is_made_up_for_within_bounds(void **state)
 }
 
 /* Pushes that hand over rows for half the share, for all of it, and for far more than that. */
-static void what_calls_do_counts(void **state)
+TEST(what_calls_do_counts)
 {
     static const struct {
         uint32_t call_ns;          /* for the save, in each turn of 20 us */
         uint64_t percent_of_share; /* that is left to steps */
     } cases[] = {{0, 100}, {1000, 50}, {2000, 20}, {19000, 20}};
-    (void)state;
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct core c = core_start(10);
         while (c.now_us < START_US + SECOND_US) {
@@ -143,10 +133,9 @@ static void what_calls_do_counts(void **state)
     }
 }
 
-static void clocks_may_begin_at_nothing(void **state)
+TEST(clocks_may_begin_at_nothing)
 {
     struct ps_save_pace p = ps_save_pace_start(1, 7, 0);
-    (void)state;
     assert_true(ps_save_pace_may_step(&p, 0));
     ps_save_pace_look(&p, 8, 0);
     assert_true(ps_save_pace_may_step(&p, 0));
@@ -154,19 +143,4 @@ static void clocks_may_begin_at_nothing(void **state)
     assert_false(ps_save_pace_may_step(&p, 99));
     assert_true(ps_save_pace_may_step(&p, 100));
     assert_true(ps_save_pace_may_step(&p, PS_SAVE_PACE_BUSY_US));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_core_gives_all_its_time),
-        cmocka_unit_test(a_busy_core_gives_its_share),
-        cmocka_unit_test(a_share_of_a_hundred_is_all),
-        cmocka_unit_test(pauses_are_used),
-        cmocka_unit_test(what_the_scheduler_takes_is_not_the_saves),
-        cmocka_unit_test(lateness_is_made_up_for_within_bounds),
-        cmocka_unit_test(what_calls_do_counts),
-        cmocka_unit_test(clocks_may_begin_at_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Full or delta, and when automatic checkpoints are due. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/save/save_policy.h"
+#include "tests/test.h"
 
 static const struct ps_save_chain_limits limits = {.deltas_max = 3, .delta_share_percent = 50};
 
@@ -15,10 +11,9 @@ static bool is_possible(const struct ps_save_chain *chain, const char *directory
     return ps_save_chain_no_delta(chain, &limits, directory, true, NULL) == NULL;
 }
 
-static void a_delta_needs_its_parent(void **state)
+TEST(a_delta_needs_its_parent)
 {
     struct ps_save_chain chain = {0};
-    (void)state;
     assert_non_null(strstr(ps_save_chain_no_delta(&chain, &limits, "/a", true, NULL), "no checkpoint yet"));
     ps_save_chain_published(&chain, "/a", 7, false, 1000);
     assert_true(is_possible(&chain, "/a"));
@@ -37,10 +32,9 @@ static void a_delta_needs_its_parent(void **state)
     assert_non_null(strstr(ps_save_chain_no_delta(&chain, &limits, "/b", true, NULL), "no checkpoint yet"));
 }
 
-static void trainers_may_ask_so_often(void **state)
+TEST(trainers_may_ask_so_often)
 {
     static struct ps_trainer_saves saves;
-    (void)state;
     assert_true(ps_trainer_saves_next_us(&saves, 0) == UINT64_MAX);
     for (uint64_t i = 1; i <= 3; i++) {
         assert_true(ps_trainer_saves_next_us(&saves, 3) <= i);
@@ -54,21 +48,19 @@ static void trainers_may_ask_so_often(void **state)
     assert_true(ps_trainer_saves_next_us(&saves, PS_TRAINER_SAVES_MAX) == 11 + PS_TRAINER_SAVES_SPAN_US);
 }
 
-static void switched_off_there_are_none(void **state)
+TEST(switched_off_there_are_none)
 {
     struct ps_save_chain chain = {0};
     struct ps_save_chain_limits off = {.deltas_max = 0, .delta_share_percent = 50};
-    (void)state;
     ps_save_chain_published(&chain, "/a", 7, false, 1000);
     assert_non_null(strstr(ps_save_chain_no_delta(&chain, &off, "/a", true, NULL), "checkpoint.deltas is 0"));
     assert_true(ps_save_chain_is_long(&chain, &off));
 }
 
 /* Also when each delta was asked for: what cannot be read back is not written. */
-static void a_chain_is_no_longer_than_can_be_read(void **state)
+TEST(a_chain_is_no_longer_than_can_be_read)
 {
     struct ps_save_chain chain = {0};
-    (void)state;
     ps_save_chain_published(&chain, "/a", 1, false, 1000);
     for (uint32_t links = 1; links < PS_CHAIN_LINKS_MAX; links++) {
         assert_true(is_possible(&chain, "/a"));
@@ -80,10 +72,9 @@ static void a_chain_is_no_longer_than_can_be_read(void **state)
     assert_false(is_possible(&chain, "/a"));
 }
 
-static void so_many_deltas_and_then_a_full_one(void **state)
+TEST(so_many_deltas_and_then_a_full_one)
 {
     struct ps_save_chain chain = {0};
-    (void)state;
     ps_save_chain_published(&chain, "/a", 1, false, 1000);
     for (uint32_t i = 0; i < 3; i++) {
         assert_false(ps_save_chain_is_long(&chain, &limits));
@@ -95,10 +86,9 @@ static void so_many_deltas_and_then_a_full_one(void **state)
     assert_int_equal(chain.last_id, 5);
 }
 
-static void so_many_bytes_and_then_a_full_one(void **state)
+TEST(so_many_bytes_and_then_a_full_one)
 {
     struct ps_save_chain chain = {0};
-    (void)state;
     ps_save_chain_published(&chain, "/a", 1, false, 1000);
     ps_save_chain_published(&chain, "/a", 2, true, 500);
     assert_false(ps_save_chain_is_long(&chain, &limits));
@@ -110,20 +100,18 @@ static void so_many_bytes_and_then_a_full_one(void **state)
     assert_false(ps_save_chain_is_long(&chain, &limits));
 }
 
-static void off_it_is_never_due(void **state)
+TEST(off_it_is_never_due)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 0, 0, 5, 10);
     assert_false(ps_save_schedule_is_on(&s));
     assert_false(ps_save_schedule_step_is_due(&s, UINT64_MAX));
     assert_false(ps_save_schedule_time_is_due(&s, UINT64_MAX));
 }
 
-static void steps_are_multiples(void **state)
+TEST(steps_are_multiples)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 100, 0, 250, 0);
     assert_true(ps_save_schedule_is_on(&s));
     assert_int_equal(s.next_step, 300);
@@ -134,10 +122,9 @@ static void steps_are_multiples(void **state)
 }
 
 /* However many were passed while one was written, one follows. */
-static void what_was_missed_is_one(void **state)
+TEST(what_was_missed_is_one)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 100, 1000, 0, 0);
     ps_save_schedule_began(&s, 100, 1000);
     assert_true(ps_save_schedule_step_is_due(&s, 570));
@@ -149,20 +136,18 @@ static void what_was_missed_is_one(void **state)
     assert_true(ps_save_schedule_step_is_due(&s, 600));
 }
 
-static void steps_may_fall(void **state)
+TEST(steps_may_fall)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 100, 0, 1000000, 0);
     assert_false(ps_save_schedule_step_is_due(&s, 50)); /* begun again */
     assert_int_equal(s.next_step, 100);
     assert_true(ps_save_schedule_step_is_due(&s, 100));
 }
 
-static void the_last_multiple_has_no_next(void **state)
+TEST(the_last_multiple_has_no_next)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 100, 0, UINT64_MAX - 5, 0);
     assert_int_equal(s.next_step, UINT64_MAX);
     assert_false(ps_save_schedule_step_is_due(&s, UINT64_MAX - 1));
@@ -170,10 +155,9 @@ static void the_last_multiple_has_no_next(void **state)
 
 /* A reload of the configuration. The time counts from the last checkpoint on, whenever the interval
  * changes. */
-static void intervals_change_on_the_way(void **state)
+TEST(intervals_change_on_the_way)
 {
     struct ps_save_schedule s;
-    (void)state;
     ps_save_schedule_start(&s, 100, 1000, 0, 5000);
     ps_save_schedule_change(&s, 100, 1000, 250, 5900); /* nothing changes */
     assert_int_equal(s.next_us, 6000);
@@ -189,23 +173,4 @@ static void intervals_change_on_the_way(void **state)
     ps_save_schedule_change(&s, 0, 700, 95, 9000); /* it was off: from now on */
     assert_false(ps_save_schedule_time_is_due(&s, 9699));
     assert_true(ps_save_schedule_time_is_due(&s, 9700));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainers_may_ask_so_often),
-        cmocka_unit_test(a_delta_needs_its_parent),
-        cmocka_unit_test(switched_off_there_are_none),
-        cmocka_unit_test(a_chain_is_no_longer_than_can_be_read),
-        cmocka_unit_test(so_many_deltas_and_then_a_full_one),
-        cmocka_unit_test(so_many_bytes_and_then_a_full_one),
-        cmocka_unit_test(off_it_is_never_due),
-        cmocka_unit_test(steps_are_multiples),
-        cmocka_unit_test(what_was_missed_is_one),
-        cmocka_unit_test(steps_may_fall),
-        cmocka_unit_test(the_last_multiple_has_no_next),
-        cmocka_unit_test(intervals_change_on_the_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* A node that saves straight to a store, and restores from there: one without a disk, and one whose clients
  * name the store. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/control/control_internal.h"
+#include "tests/test.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/wait.h"
@@ -59,7 +56,7 @@ static const char *names_there(struct fixture *x)
 }
 
 /* Deltas, other cores, numbers that go on, and old chains that go. */
-static void a_node_without_a_disk_goes_on(void **state)
+TEST(a_node_without_a_disk_goes_on, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     x->node->config.checkpoint_deltas = 1;
@@ -83,9 +80,10 @@ static void a_node_without_a_disk_goes_on(void **state)
     check_values(n, table, 97);
     assert_string_equal(names_there(x), "ckpt-3 history incarnation ");
 }
+TEST_AGAIN(a_node_without_a_disk_goes_on, set_up, tear_down, &remote_s3)
 
 /* What lies beside the checkpoints is there, too. */
-static void it_knows_what_was_dropped_and_restored(void **state)
+TEST(it_knows_what_was_dropped_and_restored, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     struct node_fixture *n = without_a_disk(x, 1);
@@ -114,7 +112,7 @@ static const char *with_path(const struct fixture *x, const char *path, bool wit
 }
 
 /* Read only, one checkpoint of several. */
-static void a_checkpoint_there_is_served(void **state)
+TEST(a_checkpoint_there_is_served, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = without_a_disk(x, 2);
@@ -132,6 +130,7 @@ static void a_checkpoint_there_is_served(void **state)
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_FROZEN, "read only");
     n->config.checkpoint_serve[0] = '\0';
 }
+TEST_AGAIN(a_checkpoint_there_is_served, set_up, tear_down, &remote_s3)
 
 /* The status and the text of the last save. */
 static enum mr_status last_save(struct node_fixture *n, char text[256])
@@ -144,7 +143,7 @@ static enum mr_status last_save(struct node_fixture *n, char text[256])
 
 /* Whichever request fails: that save says so, nothing of it can be restored, training goes on, and the next
  * one is good. */
-static void a_save_that_fails_leaves_nothing(void **state)
+TEST(a_save_that_fails_leaves_nothing, set_up, tear_down, &remote_hdfs)
 {
     char text[256];
     struct fixture *x = *state;
@@ -172,6 +171,7 @@ static void a_save_that_fails_leaves_nothing(void **state)
     node_restart(n, 1);
     check_values(n, table, 100.0f - (float)(batch + 1));
 }
+TEST_AGAIN(a_save_that_fails_leaves_nothing, set_up, tear_down, &remote_s3)
 
 enum { WIDE = 1024, WIDE_ROWS = 1024, WIDE_AT_ONCE = 64 };
 
@@ -195,7 +195,7 @@ static void call_wide(struct node_fixture *n, uint32_t table, uint8_t op)
 }
 
 /* Pushes wait for room, as with a slow disk, but not for a store that takes nothing. */
-static void training_does_not_wait_for_a_store_that_stalls(void **state)
+TEST(training_does_not_wait_for_a_store_that_stalls, set_up, tear_down, &remote_hdfs)
 {
     char text[256];
     struct fixture *x = *state;
@@ -219,8 +219,9 @@ static void training_does_not_wait_for_a_store_that_stalls(void **state)
     (void)node_save(n);
     node_restart(n, 2);
 }
+TEST_AGAIN(training_does_not_wait_for_a_store_that_stalls, set_up, tear_down, &remote_s3)
 
-static void a_store_that_is_away_ends_the_start(void **state)
+TEST(a_store_that_is_away_ends_the_start, set_up, tear_down, &remote_hdfs)
 {
     char error[DP_ERROR_BYTES];
     struct fixture *x = *state;
@@ -266,7 +267,7 @@ static void check_saved_to(struct fixture *x, const char *url)
 }
 
 /* Clients of a node with a disk may name the URLs that are listed, and what is below, and nothing else. */
-static void urls_that_are_listed_may_be_named(void **state)
+TEST(urls_that_are_listed_may_be_named, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -293,9 +294,10 @@ static void urls_that_are_listed_may_be_named(void **state)
     node_restart(n, 1);
     refuse(n, x->remote.url);
 }
+TEST_AGAIN(urls_that_are_listed_may_be_named, set_up, tear_down, &remote_s3)
 
 /* However many directories clients name. */
-static void its_own_numbers_stay_known(void **state)
+TEST(its_own_numbers_stay_known, set_up, tear_down, &remote_hdfs)
 {
     char path[32];
     struct fixture *x = *state;
@@ -319,7 +321,7 @@ static void start_without_numbers(struct fixture *x, uint32_t last)
     WAIT_UNTIL(http_server_count(x->remote.server) >= last - 1 + PS_HTTP_TRIES_MAX + PS_STORES_SAVE_TRIES);
 }
 
-static void numbers_that_are_not_known_are_asked_for(void **state)
+TEST(numbers_that_are_not_known_are_asked_for, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     struct node_fixture *n = without_a_disk(x, 1);
@@ -359,7 +361,7 @@ static void list(struct node_fixture *n, uint32_t features)
 }
 
 /* A save to a store that stalls waits; all that does not need that store goes on. A stop cuts it off. */
-static void a_store_that_stalls_holds_up_no_other_call(void **state)
+TEST(a_store_that_stalls_holds_up_no_other_call, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -388,7 +390,7 @@ static void a_store_that_stalls_holds_up_no_other_call(void **state)
 }
 
 /* What needs the store waits for it; a look at what there is does not, nor does training. */
-static void a_store_that_stalls_holds_up_what_needs_it(void **state)
+TEST(a_store_that_stalls_holds_up_what_needs_it, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     x->node->config.checkpoint_remote_stop_s = 0;
@@ -416,7 +418,7 @@ static void a_store_that_stalls_holds_up_what_needs_it(void **state)
 }
 
 /* A scrub reads for hours, and a store that stalls is asked again for minutes: a stop waits for neither. */
-static void a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls(void **state)
+TEST(a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     x->node->config.checkpoint_scrub_every_s = 1;
@@ -455,7 +457,7 @@ static uint32_t saved_there(struct fixture *x, uint32_t *requests)
 }
 
 /* Calls wait for a restore, but not for a store that has stopped sending. */
-static void calls_do_not_wait_for_a_restore_that_stalls(void **state)
+TEST(calls_do_not_wait_for_a_restore_that_stalls, set_up, tear_down, &remote_hdfs)
 {
     uint32_t requests;
     struct fixture *x = *state;
@@ -469,6 +471,7 @@ static void calls_do_not_wait_for_a_restore_that_stalls(void **state)
     node_check(restore_from(x->node, x->remote.url), MR_OK, NULL);
     check_values(x->node, table, 99);
 }
+TEST_AGAIN(calls_do_not_wait_for_a_restore_that_stalls, set_up, tear_down, &remote_s3)
 
 /* Asks for a restore of the newest checkpoint there; the store says nothing from its request `first` on. */
 static void begin_a_restore_that_stalls(struct fixture *x, uint32_t first, struct node_call *restore)
@@ -483,7 +486,7 @@ static void begin_a_restore_that_stalls(struct fixture *x, uint32_t first, struc
 }
 
 /* Neither while it looks for what there is, nor while it loads; and no request is made again. */
-static void a_stop_does_not_wait_for_a_restore_that_stalls(void **state)
+TEST(a_stop_does_not_wait_for_a_restore_that_stalls, set_up, tear_down, &remote_s3)
 {
     uint32_t requests;
     struct fixture *x = *state;
@@ -504,7 +507,7 @@ static void a_stop_does_not_wait_for_a_restore_that_stalls(void **state)
 }
 
 /* Single tables, in a folder of their own. */
-static void a_partial_save_goes_there(void **state)
+TEST(a_partial_save_goes_there, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     struct node_fixture *n = without_a_disk(x, 1);
@@ -519,29 +522,4 @@ static void a_partial_save_goes_there(void **state)
     assert_int_equal(node_wait_saved(n)[MR_PROGRESS_STATUS], MR_OK);
     (void)snprintf(directory, sizeof(directory), "%s/" PS_PARTIAL_NAME, x->remote.remote->directory);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, directory), "ckpt-1 ");
-}
-
-/* usage: test_ps_direct_store [PATTERN] of the tests to run; all otherwise */
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_ON_BOTH(a_node_without_a_disk_goes_on),
-        TEST_ON(remote_s3, it_knows_what_was_dropped_and_restored),
-        TEST_ON_BOTH(a_checkpoint_there_is_served),
-        TEST_ON_BOTH(a_save_that_fails_leaves_nothing),
-        TEST_ON_BOTH(training_does_not_wait_for_a_store_that_stalls),
-        TEST_ON(remote_hdfs, a_store_that_is_away_ends_the_start),
-        TEST_ON_BOTH(urls_that_are_listed_may_be_named),
-        TEST_ON(remote_hdfs, its_own_numbers_stay_known),
-        TEST_ON(remote_s3, numbers_that_are_not_known_are_asked_for),
-        TEST_ON(remote_s3, a_store_that_stalls_holds_up_no_other_call),
-        TEST_ON(remote_s3, a_store_that_stalls_holds_up_what_needs_it),
-        TEST_ON(remote_s3, a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls),
-        TEST_ON_BOTH(calls_do_not_wait_for_a_restore_that_stalls),
-        TEST_ON(remote_s3, a_stop_does_not_wait_for_a_restore_that_stalls),
-        TEST_ON(remote_s3, a_partial_save_goes_there),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

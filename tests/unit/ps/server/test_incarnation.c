@@ -1,29 +1,24 @@
 /* What a node keeps beside its checkpoints: the incarnation, which rises at every start, and its history. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/core/history.h"
 #include "ps/server/incarnation.h"
+#include "tests/test.h"
 
 static char directory[64];
 static char path[128];
 
 static int make(void **state)
 {
-    (void)state;
     snprintf(directory, sizeof(directory), "/tmp/millrace-incarnation-XXXXXX");
     return mkdtemp(directory) == NULL || snprintf(path, sizeof(path), "%s/incarnation", directory) < 0;
 }
 
 static int destroy(void **state)
 {
-    (void)state;
     (void)unlink(path);
     return rmdir(directory);
 }
@@ -36,10 +31,9 @@ static void write_file(const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void rises_from_1(void **state)
+TEST(rises_from_1, make, destroy)
 {
     char error[256];
-    (void)state;
     for (uint32_t expected = 1; expected <= 3; expected++) {
         uint32_t incarnation = 0;
         assert_int_equal(ps_incarnation_next(NULL, directory, &incarnation, error, sizeof(error)), MR_OK);
@@ -51,11 +45,10 @@ static void rises_from_1(void **state)
     assert_int_equal(incarnation, 42);
 }
 
-static void makes_the_directory(void **state)
+TEST(makes_the_directory, make, destroy)
 {
     char error[256], below[80];
     uint32_t incarnation;
-    (void)state;
     snprintf(below, sizeof(below), "%s/below", directory);
     assert_int_equal(ps_incarnation_next(NULL, below, &incarnation, error, sizeof(error)), MR_OK);
     snprintf(path, sizeof(path), "%s/incarnation", below);
@@ -66,11 +59,10 @@ static void makes_the_directory(void **state)
     assert_non_null(strstr(error, below));
 }
 
-static void refuses_a_file_that_is_no_number(void **state)
+TEST(refuses_a_file_that_is_no_number, make, destroy)
 {
     const char *const texts[] = {"", "\n", "x\n", "12", "12x\n", "4294967295\n", "99999999999999999999\n"};
     char error[256];
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         uint32_t incarnation = 7;
         write_file(texts[i]);
@@ -81,20 +73,18 @@ static void refuses_a_file_that_is_no_number(void **state)
     }
 }
 
-static void without_a_directory_it_is_the_time(void **state)
+TEST(without_a_directory_it_is_the_time, make, destroy)
 {
     char error[256];
     uint32_t incarnation = 0;
-    (void)state;
     assert_int_equal(ps_incarnation_next(NULL, "", &incarnation, error, sizeof(error)), MR_OK);
     assert_true(incarnation > 1600000000);
 }
 
-static void start_ids_are_never_the_same(void **state)
+TEST(start_ids_are_never_the_same, make, destroy)
 {
     char error[256];
     uint64_t a = 0, b = 0;
-    (void)state;
     assert_int_equal(ps_incarnation_start_id(&a, error, sizeof(error)), MR_OK);
     assert_int_equal(ps_incarnation_start_id(&b, error, sizeof(error)), MR_OK);
     assert_true(a != 0 && b != 0 && a != b);
@@ -124,10 +114,9 @@ static enum mr_status open_history(char error[256])
     return ps_history_open(NULL, directory, &history, error, 256);
 }
 
-static void history_is_what_was_written(void **state)
+TEST(history_is_what_was_written, make_for_history, destroy_history)
 {
     char error[256];
-    (void)state;
     assert_int_equal(open_history(error), MR_OK);
     uint32_t lineage = history.lineage;
     assert_true(lineage != 0 && history.last_feature == 0 && history.restores == 0);
@@ -158,10 +147,9 @@ static void history_is_what_was_written(void **state)
     assert_int_equal(ps_history_taken_back(&history, 4), 4);
 }
 
-static void a_wiped_directory_has_another_lineage(void **state)
+TEST(a_wiped_directory_has_another_lineage, make_for_history, destroy_history)
 {
     char error[256];
-    (void)state;
     assert_int_equal(open_history(error), MR_OK);
     uint32_t lineage = history.lineage;
     assert_int_equal(unlink(history_path), 0);
@@ -171,7 +159,7 @@ static void a_wiped_directory_has_another_lineage(void **state)
     assert_true(history.lineage != 0 && history.lineage != lineage);
 }
 
-static void refuses_a_history_that_nobody_wrote(void **state)
+TEST(refuses_a_history_that_nobody_wrote, make_for_history, destroy_history)
 {
     const char *const texts[] = {"",
                                  "lineage 1",
@@ -184,7 +172,6 @@ static void refuses_a_history_that_nobody_wrote(void **state)
                                  "lineage 1\nmore 1\n",
                                  "lineage 1 \n"};
     char error[256];
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         snprintf(path, sizeof(path), "%s", history_path);
         write_file(texts[i]);
@@ -194,10 +181,9 @@ static void refuses_a_history_that_nobody_wrote(void **state)
 }
 
 /* However many features are replaced and dropped in the course of time. */
-static void replaced_features_that_are_dropped_take_no_place(void **state)
+TEST(replaced_features_that_are_dropped_take_no_place)
 {
     static struct ps_history h;
-    (void)state;
     for (uint32_t id = 1; id <= MR_FEATURE_MAX + 1; id++) {
         h.restores++;
         ps_history_replaced(&h, id);
@@ -205,22 +191,4 @@ static void replaced_features_that_are_dropped_take_no_place(void **state)
         ps_history_dropped(&h, id);
     }
     assert_int_equal(h.replaced_count, 0);
-}
-
-int main(void)
-{
-#define TEST(name)         cmocka_unit_test_setup_teardown(name, make, destroy)
-#define HISTORY_TEST(name) cmocka_unit_test_setup_teardown(name, make_for_history, destroy_history)
-    const struct CMUnitTest tests[] = {
-        TEST(rises_from_1),
-        TEST(makes_the_directory),
-        TEST(refuses_a_file_that_is_no_number),
-        TEST(without_a_directory_it_is_the_time),
-        TEST(start_ids_are_never_the_same),
-        HISTORY_TEST(history_is_what_was_written),
-        HISTORY_TEST(a_wiped_directory_has_another_lineage),
-        HISTORY_TEST(refuses_a_history_that_nobody_wrote),
-        cmocka_unit_test(replaced_features_that_are_dropped_take_no_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

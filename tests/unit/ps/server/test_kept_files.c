@@ -1,12 +1,8 @@
 /* Files with secrets that a node reads only when it starts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/server/kept_files.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static void write_text(const char *path, const char *text)
@@ -17,7 +13,7 @@ static void write_text(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void what_has_changed_is_named(void **state)
+TEST(what_has_changed_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     static struct ps_config config;
     struct ps_kept_files files;
@@ -39,13 +35,4 @@ static void what_has_changed_is_named(void **state)
     assert_int_equal(ps_kept_files_warn(&files, &config), 2);
     write_text(config.cluster_credentials_file, "c"); /* another file, with the same length */
     assert_int_equal(ps_kept_files_warn(&files, &config), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_has_changed_is_named, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

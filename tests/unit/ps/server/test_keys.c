@@ -1,13 +1,10 @@
 /* A node's keys: which files are read, with which roles, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/server/keys.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static char *directory;
@@ -61,13 +58,13 @@ static void has(uint32_t i, uint8_t byte, enum mr_role role)
     assert_int_equal(keys.roles[i], role);
 }
 
-static void no_file_is_no_key(void **state)
+TEST(no_file_is_no_key, begin)
 {
     assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     assert_int_equal(keys.count, 0);
 }
 
-static void keys_have_roles(void **state)
+TEST(keys_have_roles, begin)
 {
     char text[96];
     set("key_file", "", key_file("operator", '1'));
@@ -103,7 +100,7 @@ static void refused(const char *says)
         assert_int_equal(((const uint8_t *)keys.psks)[i], 0);
 }
 
-static void what_cannot_be_meant_is_refused(void **state)
+TEST(what_cannot_be_meant_is_refused, begin)
 {
     set("key", "trainer:", key_file("a", '5'));
     set("key", "operator:", key_file("b", '5'));
@@ -127,7 +124,7 @@ static void what_cannot_be_meant_is_refused(void **state)
     refused("a node takes at most 16 keys at once");
 }
 
-static void the_configuration_says_what_a_role_is(void **state)
+TEST(the_configuration_says_what_a_role_is, begin)
 {
     const char *const wrong[] = {"node.key=/etc/key", "node.key=trainer:", "node.key=root:/etc/key",
                                  "node.key=:/k"};
@@ -137,7 +134,7 @@ static void the_configuration_says_what_a_role_is(void **state)
     }
 }
 
-static void a_reload_ends_keys_whose_files_are_missing(void **state)
+TEST(a_reload_ends_keys_whose_files_are_missing, begin)
 {
     char wanted[256];
     set("key_file", "", key_file("operator", '1'));
@@ -159,7 +156,7 @@ static void a_reload_ends_keys_whose_files_are_missing(void **state)
     assert_non_null(strstr(error_text, wanted));
 }
 
-static void a_reload_leaves_no_node_without_a_key(void **state)
+TEST(a_reload_leaves_no_node_without_a_key, begin)
 {
     assert_int_equal(ps_keys_read_again(&config, false, &keys, error_text), MR_OK); /* it had none */
     assert_int_equal(keys.count, 0);
@@ -169,13 +166,5 @@ static void a_reload_leaves_no_node_without_a_key(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(no_file_is_no_key, begin),
-        cmocka_unit_test_setup(keys_have_roles, begin),
-        cmocka_unit_test_setup(what_cannot_be_meant_is_refused, begin),
-        cmocka_unit_test_setup(a_reload_ends_keys_whose_files_are_missing, begin),
-        cmocka_unit_test_setup(a_reload_leaves_no_node_without_a_key, begin),
-        cmocka_unit_test_setup(the_configuration_says_what_a_role_is, begin),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

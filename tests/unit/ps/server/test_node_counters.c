@@ -1,13 +1,10 @@
 /* The declarations of counters: what dataplane/wire/base/counter_set.h asks of a name, and of its unit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/loop/phases.h"
 #include "dataplane/wire/format/wire_counters.h"
 #include "ps/server/metric_sets.h"
 #include "ps/server/node_counters.h"
+#include "tests/test.h"
 
 static const struct mr_counter_set *const sets[] = {
     &mr_wire_counter_set,   &ps_core_counter_set,     &ps_table_counter_set, &ps_checkpoint_counter_set,
@@ -52,9 +49,8 @@ static void check_unit(const struct mr_counter_set *set, const struct mr_counter
         fail_msg("%s.%s: a time is no counter", set->name, counter->name);
 }
 
-static void a_name_says_its_unit(void **state)
+TEST(a_name_says_its_unit)
 {
-    (void)state;
     each(check_unit);
 }
 
@@ -69,15 +65,7 @@ static void check_name(const struct mr_counter_set *set, const struct mr_counter
         fail_msg("%s.%s: its meaning is no phrase of one line: %s", set->name, counter->name, counter->help);
 }
 
-static void a_name_is_declared_once_with_its_meaning(void **state)
+TEST(a_name_is_declared_once_with_its_meaning)
 {
-    (void)state;
     each(check_name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_name_says_its_unit),
-                                       cmocka_unit_test(a_name_is_declared_once_with_its_meaning)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* The metrics of a node on the fake data plane. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/wire_counters.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
@@ -14,6 +10,7 @@
 #include "ps/server/metric_sets.h"
 #include "ps/server/node_counters.h"
 #include "ps/server/node_metrics.h"
+#include "tests/test.h"
 
 #define TABLES 70u /* more than a core is first asked for */
 
@@ -96,7 +93,7 @@ static void expect_set(const struct mr_counter_set *set)
     }
 }
 
-static void every_counter_is_there(void **state)
+TEST(every_counter_is_there, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     struct mr_feature table = node_table("emb", 0), variable = node_variable("bias", 8);
@@ -115,7 +112,7 @@ static void every_counter_is_there(void **state)
     assert_string_equal(text.data + text.bytes - 6, "# EOF\n");
 }
 
-static void cores_and_tables_have_their_values(void **state)
+TEST(cores_and_tables_have_their_values, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("ads/emb", 0);
@@ -152,7 +149,7 @@ static void cores_and_tables_have_their_values(void **state)
 }
 
 /* A series of a table that is gone is gone, too: sums over what there is would fall. */
-static void a_dropped_table_has_no_metrics(void **state)
+TEST(a_dropped_table_has_no_metrics, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -164,7 +161,7 @@ static void a_dropped_table_has_no_metrics(void **state)
     assert_false(has_family("millrace_table_rows"));
 }
 
-static void many_tables_are_all_there(void **state)
+TEST(many_tables_are_all_there, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     char name[16], line[96];
@@ -181,7 +178,7 @@ static void many_tables_are_all_there(void **state)
 }
 
 /* The others are shown, and what it says later is not taken for an answer to a new question. */
-static void a_core_that_hangs_holds_nothing_up(void **state)
+TEST(a_core_that_hangs_holds_nothing_up, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -213,10 +210,9 @@ static void expect_ailment(const char *expected)
     assert_string_equal(why, expected != NULL ? expected : "");
 }
 
-static void an_ailing_node_says_why(void **state)
+TEST(an_ailing_node_says_why, set_up, tear_down)
 {
     struct ps_node *node = node_of();
-    (void)state;
     expect_ailment(NULL);
     atomic_store(&node->state, MR_NODE_RESTORING);
     expect_ailment("restoring");
@@ -239,7 +235,7 @@ static void an_ailing_node_says_why(void **state)
 }
 
 /* A save that runs while the node stops does not hide that it stops. */
-static void a_node_that_stops_says_so_to_the_end(void **state)
+TEST(a_node_that_stops_says_so_to_the_end, set_up, tear_down)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0);
@@ -253,7 +249,7 @@ static void a_node_that_stops_says_so_to_the_end(void **state)
 #define RELOADS 20u
 
 /* The control thread changes the configuration in use while metrics are written. */
-static void a_reloaded_interval_is_shown(void **state)
+TEST(a_reloaded_interval_is_shown, set_up, tear_down)
 {
     const struct node_fixture *n = *state;
     struct ps_node *node = node_of();
@@ -269,20 +265,4 @@ static void a_reloaded_interval_is_shown(void **state)
     do {
         write_text();
     } while (strstr(text.data, last) == NULL);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(every_counter_is_there),
-        TEST(cores_and_tables_have_their_values),
-        TEST(a_dropped_table_has_no_metrics),
-        TEST(many_tables_are_all_there),
-        TEST(a_core_that_hangs_holds_nothing_up),
-        TEST(an_ailing_node_says_why),
-        TEST(a_node_that_stops_says_so_to_the_end),
-        TEST(a_reloaded_interval_is_shown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

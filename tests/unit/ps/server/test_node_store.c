@@ -1,14 +1,11 @@
 /* A whole node with a store: its machine is gone, and another one goes on from what is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "ps/server/node_store.h"
+#include "tests/test.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/unit/temporary_directory.h"
@@ -70,7 +67,7 @@ static uint32_t save_twice_and_stop(struct node_fixture *n)
     return table;
 }
 
-static void another_machine_goes_on_from_the_store(void **state)
+TEST(another_machine_goes_on_from_the_store, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -89,6 +86,7 @@ static void another_machine_goes_on_from_the_store(void **state)
                         "ckpt-1 ckpt-2 ckpt-3 history ");
     node_start(n, 1);
 }
+TEST_AGAIN(another_machine_goes_on_from_the_store, set_up, tear_down, &remote_s3)
 
 static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[MR_SAVE_ROW_WORDS])
 {
@@ -96,7 +94,7 @@ static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[
 }
 
 /* When it was there on the disk, and when in the store; of partial ones, too. */
-static void both_instants_are_told(void **state)
+TEST(both_instants_are_told, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -119,8 +117,9 @@ static void both_instants_are_told(void **state)
     wait_for_copy(n, 2, save);
     assert_int_not_equal(save[MR_SAVE_ROW_REMOTE_MS], 0);
 }
+TEST_AGAIN(both_instants_are_told, set_up, tear_down, &remote_s3)
 
-static void a_number_is_taken_from_the_store(void **state)
+TEST(a_number_is_taken_from_the_store, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -150,7 +149,7 @@ static void put_back(struct fixture *x, const char *path, uint8_t *data, uint64_
 }
 
 /* What a fetch that failed has brought is not what the node goes on from. */
-static void a_fetch_that_failed_goes_on(void **state)
+TEST(a_fetch_that_failed_goes_on, set_up, tear_down, &remote_hdfs)
 {
     char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], error[DP_ERROR_BYTES];
     struct fixture *x = *state;
@@ -184,9 +183,10 @@ static void a_fetch_that_failed_goes_on(void **state)
     node_start(n, 1); /* the disk has all of it */
     check_values(n, table, 98);
 }
+TEST_AGAIN(a_fetch_that_failed_goes_on, set_up, tear_down, &remote_s3)
 
 /* Who names a checkpoint, or none, takes what the disk has of such a fetch. */
-static void a_fetch_that_failed_is_given_up_by_name(void **state)
+TEST(a_fetch_that_failed_is_given_up_by_name, set_up, tear_down, &remote_hdfs)
 {
     static const char *const names[] = {"1", "none"};
     char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], error[DP_ERROR_BYTES];
@@ -219,7 +219,7 @@ static void a_fetch_that_failed_is_given_up_by_name(void **state)
 }
 
 /* What was dropped, and the numbers that were given, are known on another machine. */
-static void what_was_dropped_stays_away_there_too(void **state)
+TEST(what_was_dropped_stays_away_there_too, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -234,9 +234,10 @@ static void what_was_dropped_stays_away_there_too(void **state)
     assert_int_equal(make_table(n), table + 1);
     check_values(n, table + 1, 100);
 }
+TEST_AGAIN(what_was_dropped_stays_away_there_too, set_up, tear_down, &remote_s3)
 
 /* A restore by call is undone by no loss of the disk, and numbers go on above all that are in the store. */
-static void a_restore_by_call_holds_there_too(void **state)
+TEST(a_restore_by_call_holds_there_too, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -287,7 +288,7 @@ static void wait_for_a_failed_copy(struct node_fixture *n)
 }
 
 /* What the disk has is not safe from the end of the machine. */
-static void pushes_are_durable_once_their_copy_is_there(void **state)
+TEST(pushes_are_durable_once_their_copy_is_there, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
@@ -317,7 +318,7 @@ static void pushes_are_durable_once_their_copy_is_there(void **state)
 }
 
 /* It does not begin without what it has learnt because nobody answers. */
-static void a_node_without_disk_and_store_does_not_start(void **state)
+TEST(a_node_without_disk_and_store_does_not_start, set_up, tear_down, &remote_hdfs)
 {
     char error[DP_ERROR_BYTES];
     struct fixture *x = *state;
@@ -334,7 +335,7 @@ static void a_node_without_disk_and_store_does_not_start(void **state)
     node_start(n, 1); /* the way out that the line names */
 }
 
-static void a_wrong_url_is_found_without_the_store(void **state)
+TEST(a_wrong_url_is_found_without_the_store, set_up, tear_down, &remote_hdfs)
 {
     char error[DP_ERROR_BYTES] = "";
     struct fixture *x = *state;
@@ -345,21 +346,4 @@ static void a_wrong_url_is_found_without_the_store(void **state)
     assert_non_null(strstr(error, "checkpoint.remote: hdfs://namenode/ads: name the port"));
     set_remote(x, "");
     assert_true(ps_node_store_check(config, error));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_ON_BOTH(another_machine_goes_on_from_the_store),
-        TEST_ON_BOTH(both_instants_are_told),
-        TEST_ON_BOTH(what_was_dropped_stays_away_there_too),
-        TEST_ON(remote_hdfs, a_restore_by_call_holds_there_too),
-        TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
-        TEST_ON_BOTH(a_fetch_that_failed_goes_on),
-        TEST_ON(remote_hdfs, a_fetch_that_failed_is_given_up_by_name),
-        TEST_ON(remote_hdfs, pushes_are_durable_once_their_copy_is_there),
-        TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),
-        TEST_ON(remote_hdfs, a_wrong_url_is_found_without_the_store),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

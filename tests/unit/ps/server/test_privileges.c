@@ -1,9 +1,4 @@
 /* Which capabilities a node keeps, and that all its threads lose the others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <linux/capability.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -13,13 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "ps/server/privileges.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 #define BIT(capability) (UINT64_C(1) << (capability))
 #define THREADS         4
 #define OTHER_USER      65534
 
-static void each_driver_keeps_what_its_stop_needs(void **state)
+TEST(each_driver_keeps_what_its_stop_needs)
 {
     static const struct {
         enum dp_driver driver;
@@ -37,7 +33,7 @@ static void each_driver_keeps_what_its_stop_needs(void **state)
                          drivers[i].needed | BIT(CAP_IPC_LOCK));
 }
 
-static void root_keeps_access_to_files_of_others(void **state)
+TEST(root_keeps_access_to_files_of_others, temporary_directory_setup, temporary_directory_teardown)
 {
     static struct ps_config config;
     if (geteuid() != 0)
@@ -91,7 +87,7 @@ static int drop_with_threads(void)
     return (int)failed;
 }
 
-static void all_threads_lose_the_others(void **state)
+TEST(all_threads_lose_the_others)
 {
     int status;
     if (permitted() == 0)
@@ -101,15 +97,4 @@ static void all_threads_lose_the_others(void **state)
         _exit(drop_with_threads());
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_driver_keeps_what_its_stop_needs),
-        cmocka_unit_test_setup_teardown(root_keeps_access_to_files_of_others, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test(all_threads_lose_the_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

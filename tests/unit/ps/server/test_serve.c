@@ -1,14 +1,11 @@
 /* A node that serves a checkpoint read only: what it answers, what it refuses, and that it writes nothing. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/server/serve.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 /* What is in the directory, in one number. */
 static uint32_t count_files(const char *path)
@@ -45,7 +42,7 @@ static uint32_t serve(struct node_fixture *n, const char *what)
     return count;
 }
 
-static void answers_lookups_and_tells_what_it_is(void **state)
+TEST(answers_lookups_and_tells_what_it_is, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     serve(n, "/ckpt-1");
@@ -66,7 +63,7 @@ static void answers_lookups_and_tells_what_it_is(void **state)
     node_check(node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, 2, &t, 1), MR_OK, NULL);
 }
 
-static void takes_the_newest_of_a_directory(void **state)
+TEST(takes_the_newest_of_a_directory, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     serve(n, "/");
@@ -78,7 +75,7 @@ static void check_refused(const struct node_reply *reply)
     node_check(reply, MR_FROZEN, "read only");
 }
 
-static void refuses_all_that_changes_it(void **state)
+TEST(refuses_all_that_changes_it, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t files = serve(n, "");
@@ -115,7 +112,7 @@ static void refuses_all_that_changes_it(void **state)
     assert_int_equal(count_files(n->config.checkpoint_directory), files);
 }
 
-static void a_start_without_the_checkpoint_fails(void **state)
+TEST(a_start_without_the_checkpoint_fails, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct {
@@ -137,16 +134,4 @@ static void a_start_without_the_checkpoint_fails(void **state)
     }
     n->config.checkpoint_serve[0] = '\0';
     node_start(n, 1);
-}
-
-int main(void)
-{
-#define ON_1_CORE(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        ON_1_CORE(answers_lookups_and_tells_what_it_is),
-        ON_1_CORE(takes_the_newest_of_a_directory),
-        ON_1_CORE(refuses_all_that_changes_it),
-        ON_1_CORE(a_start_without_the_checkpoint_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

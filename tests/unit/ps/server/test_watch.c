@@ -1,11 +1,8 @@
 /* What systemd is told of a node, and when a thread is taken to hang. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "ps/server/watch.h"
+#include "tests/test.h"
 
 static struct ps_node node;
 static struct ps_checkpoint_view view;
@@ -25,7 +22,7 @@ static void says(enum ps_watch_phase phase, const char *text)
     assert_string_equal(out, text);
 }
 
-static void a_node_says_what_it_does(void **state)
+TEST(a_node_says_what_it_does, set_up)
 {
     says(PS_WATCH_STARTING, "starting");
     says(PS_WATCH_READY, "serving");
@@ -41,7 +38,7 @@ static void a_node_says_what_it_does(void **state)
     says(PS_WATCH_STARTING, "starting, restoring checkpoint 7: 100 %");
 }
 
-static void nodes_that_do_not_train_say_so(void **state)
+TEST(nodes_that_do_not_train_say_so, set_up)
 {
     node.is_read_only = true;
     snprintf(node.serves, sizeof(node.serves), "checkpoint 3 of /a");
@@ -55,7 +52,7 @@ static void nodes_that_do_not_train_say_so(void **state)
     says(PS_WATCH_READY, "serving nothing: its part is missing");
 }
 
-static void a_thread_that_turns_is_alive(void **state)
+TEST(a_thread_that_turns_is_alive)
 {
     struct ps_watched t = {0};
     assert_true(ps_watched_moved(&t, 0, 1000)); /* seen for the first time */
@@ -66,7 +63,7 @@ static void a_thread_that_turns_is_alive(void **state)
 }
 
 /* Once, until it goes on and hangs again. */
-static void a_thread_that_hangs_is_told_once(void **state)
+TEST(a_thread_that_hangs_is_told_once)
 {
     struct ps_watched t = {0};
     (void)ps_watched_moved(&t, 9, 1000);
@@ -76,15 +73,4 @@ static void a_thread_that_hangs_is_told_once(void **state)
     assert_true(ps_watched_moved(&t, 10, 9000));
     assert_false(ps_watched_hangs(&t, 9400, 500));
     assert_true(ps_watched_hangs(&t, 9500, 500));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_node_says_what_it_does, set_up),
-        cmocka_unit_test_setup(nodes_that_do_not_train_say_so, set_up),
-        cmocka_unit_test(a_thread_that_turns_is_alive),
-        cmocka_unit_test(a_thread_that_hangs_is_told_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,10 +16,8 @@ struct remote_fixture {
     char *here, *back;        /* empty directories of this machine; NULL until they are made */
 };
 
-/* Tests of a file that has set_up() and tear_down(); *state points to the kind of store before set_up(). */
+/* What *state points to before the set-up of a test of a kind of store. */
 extern enum ps_store_kind remote_hdfs, remote_s3;
-#define TEST_ON(kind, test) cmocka_unit_test_prestate_setup_teardown(test, set_up, tear_down, &(kind))
-#define TEST_ON_BOTH(test)  TEST_ON(remote_hdfs, test), TEST_ON(remote_s3, test)
 
 /* Credentials are in the environment, whatever was there before. `tries` of each request. */
 void remote_fixture_start(struct remote_fixture *x, enum ps_store_kind kind, uint32_t tries);

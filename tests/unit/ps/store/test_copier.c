@@ -1,9 +1,5 @@
 /* The thread that copies a node's checkpoints to a store: all of them arrive, whatever the store does
  * meanwhile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +8,7 @@
 #include "ps/store/copy.h"
 #include "ps/store/copy_record.h"
 #include "remote_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/chain_fixture.h"
 #include "tests/wait.h"
 
@@ -76,7 +73,7 @@ static const char *names_there(struct fixture *x)
     return remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory);
 }
 
-static void what_is_there_and_what_comes_is_copied(void **state)
+TEST(what_is_there_and_what_comes_is_copied, set_up, tear_down)
 {
     struct fixture *x = *state;
     start(x);
@@ -93,7 +90,7 @@ static void what_is_there_and_what_comes_is_copied(void **state)
 }
 
 /* A save just before the end is copied before it. */
-static void the_end_waits_for_what_is_left(void **state)
+TEST(the_end_waits_for_what_is_left, set_up, tear_down)
 {
     struct fixture *x = *state;
     start(x);
@@ -104,7 +101,7 @@ static void the_end_waits_for_what_is_left(void **state)
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
 }
 
-static void a_store_that_fails_is_tried_until_it_does_not(void **state)
+TEST(a_store_that_fails_is_tried_until_it_does_not, set_up, tear_down)
 {
     struct fixture *x = *state;
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
@@ -121,7 +118,7 @@ static void a_store_that_fails_is_tried_until_it_does_not(void **state)
 }
 
 /* A stop in the middle of a copy: the next start goes on from what is there. */
-static void a_node_that_was_stopped_goes_on(void **state)
+TEST(a_node_that_was_stopped_goes_on, set_up, tear_down)
 {
     struct fixture *x = *state;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 12, UINT32_MAX);
@@ -148,7 +145,7 @@ static void interrupt_at(struct fixture *x, uint32_t at)
 }
 
 /* The first request at which a file is known to be whole, and its checkpoint is not there yet. */
-static void what_was_copied_before_a_stop_is_not_sent_again(void **state)
+TEST(what_was_copied_before_a_stop_is_not_sent_again, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_copy_record record;
@@ -174,7 +171,7 @@ static void what_was_copied_before_a_stop_is_not_sent_again(void **state)
 }
 
 /* The disk loses a checkpoint whose copy was interrupted: what the store has of it goes, too. */
-static void what_is_not_copied_any_more_is_removed_there(void **state)
+TEST(what_is_not_copied_any_more_is_removed_there, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_copy_record record;
@@ -191,7 +188,7 @@ static void what_is_not_copied_any_more_is_removed_there(void **state)
     assert_false(ps_copy_record_read(x->remote.here, &record));
 }
 
-static void old_chains_go_there_too(void **state)
+TEST(old_chains_go_there_too, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->options.retention.keep = 1;
@@ -205,7 +202,7 @@ static void old_chains_go_there_too(void **state)
 }
 
 /* One that is damaged holds up no newer one; as long as there is none, the copies fail. */
-static void a_damaged_one_is_passed_over(void **state)
+TEST(a_damaged_one_is_passed_over, set_up, tear_down)
 {
     struct fixture *x = *state;
     fixture_flip(fixture_path(x->remote.here, 2, "core-000.mrc"), 70000, 1);
@@ -225,7 +222,7 @@ static void a_damaged_one_is_passed_over(void **state)
 }
 
 /* An older version goes on in a directory of a later one: what it saves is copied. */
-static void one_of_a_later_version_is_passed_over(void **state)
+TEST(one_of_a_later_version_is_passed_over, set_up, tear_down)
 {
     struct fixture *x = *state;
     fixture_rewrite(fixture_path(x->remote.here, 2, PS_MANIFEST_NAME), "features", "optimizer",
@@ -241,7 +238,7 @@ static void one_of_a_later_version_is_passed_over(void **state)
     assert_string_equal(names_there(x), "ckpt-1 ckpt-3 ");
 }
 
-static void another_nodes_checkpoints_stay(void **state)
+TEST(another_nodes_checkpoints_stay, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_copy other = {.from = ps_store_local(),
@@ -258,7 +255,7 @@ static void another_nodes_checkpoints_stay(void **state)
     assert_string_equal(names_there(x), "ckpt-2 ");
 }
 
-static void what_the_disk_lacks_is_fetched(void **state)
+TEST(what_the_disk_lacks_is_fetched, set_up, tear_down)
 {
     const uint8_t full[CHAIN_KEYS] = {[1] = 10}, delta[CHAIN_KEYS] = {[2] = 20};
     const uint8_t *const changes[] = {full, delta};
@@ -287,7 +284,7 @@ static void check_look(struct fixture *x, bool is_partial, uint64_t id, enum ps_
 }
 
 /* The copier says of each checkpoint what became of it; and partial ones go to a folder of their own. */
-static void it_is_known_what_is_there(void **state)
+TEST(it_is_known_what_is_there, set_up, tear_down)
 {
     char here[PS_PATH_BYTES], there[PS_PATH_BYTES], back[PS_PATH_BYTES];
     struct fixture *x = *state;
@@ -321,7 +318,7 @@ static void it_is_known_what_is_there(void **state)
     assert_int_equal(id, 4);
 }
 
-static void a_wrong_url_ends_the_start(void **state)
+TEST(a_wrong_url_ends_the_start, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->options.url = "hdfs://namenode/ads";
@@ -333,22 +330,7 @@ static void a_wrong_url_ends_the_start(void **state)
 /* usage: test_ps_copier [PATTERN] of the tests to run; all otherwise */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_there_and_what_comes_is_copied, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_left, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_store_that_fails_is_tried_until_it_does_not, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_node_that_was_stopped_goes_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_copied_before_a_stop_is_not_sent_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_not_copied_any_more_is_removed_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_damaged_one_is_passed_over, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_of_a_later_version_is_passed_over, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(it_is_known_what_is_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_wrong_url_ends_the_start, set_up, tear_down),
-    };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

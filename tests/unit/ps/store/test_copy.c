@@ -1,9 +1,5 @@
 /* Copies of checkpoints to stores of other machines and back: what arrives is what was sent, and whatever
  * fails, what is published there is whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +8,7 @@
 #include "ps/store/copy.h"
 #include "ps/store/copy_record.h"
 #include "remote_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/chain_fixture.h"
 
 enum { LAST = 2 };                 /* a full and a delta */
@@ -111,7 +108,7 @@ static void check_back(struct fixture *x, uint64_t id)
     clear_back(x);
 }
 
-static void a_chain_comes_back_as_it_went(void **state)
+TEST(a_chain_comes_back_as_it_went, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     assert_int_equal(push(x, LAST), MR_OK);
@@ -123,8 +120,9 @@ static void a_chain_comes_back_as_it_went(void **state)
     assert_int_equal(push(x, LAST), MR_OK); /* all of it is there */
     assert_int_equal(x->copied, 0);
 }
+TEST_AGAIN(a_chain_comes_back_as_it_went, set_up, tear_down, &remote_s3)
 
-static void who_asked_for_it_goes_along(void **state)
+TEST(who_asked_for_it_goes_along, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     const struct ps_store *store = &x->remote.remote->store;
@@ -143,6 +141,7 @@ static void who_asked_for_it_goes_along(void **state)
     ps_checkpoint_retain(store, there, &(struct ps_retention){.keep = 1});
     assert_string_equal(remote_fixture_names(store, there), "ckpt-1 ckpt-2 ");
 }
+TEST_AGAIN(who_asked_for_it_goes_along, set_up, tear_down, &remote_s3)
 
 /* The newest checkpoint of the store, 0: there is none. Each that is there must be whole. */
 static uint64_t check_whole(struct fixture *x)
@@ -191,17 +190,19 @@ static void the_store_goes_away_at_each_request(struct fixture *x, enum http_ser
     assert_int_in_range(at, 6 * last, 60); /* there were as many requests as that many checkpoints need */
 }
 
-static void it_answers_503_from_any_request_on(void **state)
+TEST(it_answers_503_from_any_request_on, set_up, tear_down, &remote_hdfs)
 {
     the_store_goes_away_at_each_request(*state, HTTP_FAULT_503, LAST);
 }
+TEST_AGAIN(it_answers_503_from_any_request_on, set_up, tear_down, &remote_s3)
 
-static void it_cuts_all_answers_from_any_request_on(void **state)
+TEST(it_cuts_all_answers_from_any_request_on, set_up, tear_down, &remote_hdfs)
 {
     the_store_goes_away_at_each_request(*state, HTTP_FAULT_CUT_AFTER, 1);
 }
+TEST_AGAIN(it_cuts_all_answers_from_any_request_on, set_up, tear_down, &remote_s3)
 
-static void damage_is_found_on_the_way_there(void **state)
+TEST(damage_is_found_on_the_way_there, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     fixture_flip(fixture_path(x->remote.here, 2, "core-001.mrc"), 70000, 1);
@@ -210,6 +211,7 @@ static void damage_is_found_on_the_way_there(void **state)
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
                         "ckpt-1 ");
 }
+TEST_AGAIN(damage_is_found_on_the_way_there, set_up, tear_down, &remote_s3)
 
 static void flip_there(struct fixture *x)
 {
@@ -221,7 +223,7 @@ static void flip_there(struct fixture *x)
     data[70000] ^= 1;
 }
 
-static void damage_is_found_on_the_way_back(void **state)
+TEST(damage_is_found_on_the_way_back, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     assert_int_equal(push(x, LAST), MR_OK);
@@ -231,8 +233,9 @@ static void damage_is_found_on_the_way_back(void **state)
     assert_int_equal(fixture_count(x->remote.back, "ckpt-"), 0);
     assert_int_equal(fixture_count(x->remote.back, ".tmp-"), 0);
 }
+TEST_AGAIN(damage_is_found_on_the_way_back, set_up, tear_down, &remote_s3)
 
-static void a_copy_that_has_lost_a_file_is_no_copy(void **state)
+TEST(a_copy_that_has_lost_a_file_is_no_copy, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     const struct ps_store *s = &x->remote.remote->store;
@@ -243,8 +246,9 @@ static void a_copy_that_has_lost_a_file_is_no_copy(void **state)
     assert_int_equal(push(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "missing"));
 }
+TEST_AGAIN(a_copy_that_has_lost_a_file_is_no_copy, set_up, tear_down, &remote_s3)
 
-static void another_checkpoint_of_that_number_is_kept(void **state)
+TEST(another_checkpoint_of_that_number_is_kept, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     assert_int_equal(push(x, LAST), MR_OK);
@@ -259,6 +263,7 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
     clear_back(x);
     check_back(x, LAST);
 }
+TEST_AGAIN(another_checkpoint_of_that_number_is_kept, set_up, tear_down, &remote_s3)
 
 /* ---- retention there ---- */
 
@@ -302,7 +307,7 @@ static void copy_contents(struct remote_fixture *to, const struct remote_fixture
 }
 
 /* A full and its delta go; the store goes away at each of the requests, which are done or not. */
-static void no_delta_lacks_its_base_wherever_retention_stops(void **state)
+TEST(no_delta_lacks_its_base_wherever_retention_stops, set_up, tear_down, &remote_hdfs)
 {
     static struct remote_fixture pushed; /* the contents only */
     struct fixture *x = *state;
@@ -329,6 +334,7 @@ static void no_delta_lacks_its_base_wherever_retention_stops(void **state)
     }
     remote_fixture_clear(&pushed);
 }
+TEST_AGAIN(no_delta_lacks_its_base_wherever_retention_stops, set_up, tear_down, &remote_s3)
 
 /* ---- ranges that come in any order ---- */
 
@@ -372,7 +378,7 @@ static enum mr_status pull_late(struct fixture *x, bool is_broken)
     return ps_copy_chain(&copy, LARGE, x->text);
 }
 
-static void a_range_that_is_late_holds_up_no_other(void **state)
+TEST(a_range_that_is_late_holds_up_no_other, set_up, tear_down, &remote_s3)
 {
     struct fixture *x = *state;
     struct ps_reader *reader;
@@ -495,7 +501,7 @@ static bool goes_on_at(struct fixture *x, enum http_server_fault fault, uint32_t
     return true;
 }
 
-static void a_copy_goes_on_at_each_request(void **state)
+TEST(a_copy_goes_on_at_each_request, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     uint64_t kept_most = 0;
@@ -509,6 +515,7 @@ static void a_copy_goes_on_at_each_request(void **state)
         for (at = 3; at <= 6; at++)
             assert_true(goes_on_at(x, HTTP_FAULT_CUT_AFTER, at, &kept_most));
 }
+TEST_AGAIN(a_copy_goes_on_at_each_request, set_up, tear_down, &remote_s3)
 
 /* A copy whose store went away in the middle: S3 has a part of each file, HDFS may have one file. */
 static void interrupt(struct fixture *x)
@@ -522,7 +529,7 @@ static void interrupt(struct fixture *x)
 }
 
 /* What the store has is not what was sent. */
-static void what_was_changed_there_is_sent_again(void **state)
+TEST(what_was_changed_there_is_sent_again, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     interrupt(x);
@@ -542,9 +549,10 @@ static void what_was_changed_there_is_sent_again(void **state)
     assert_true(x->again >= PART_BYTES);
     check_large(x);
 }
+TEST_AGAIN(what_was_changed_there_is_sent_again, set_up, tear_down, &remote_s3)
 
 /* The blocks that were sent are not those that are read now, though each of them is good. */
-static void what_was_read_otherwise_is_sent_again(void **state)
+TEST(what_was_read_otherwise_is_sent_again, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct ps_copy_record record;
@@ -559,9 +567,10 @@ static void what_was_read_otherwise_is_sent_again(void **state)
     assert_int_equal(x->copied, LARGE_BYTES);
     check_large(x);
 }
+TEST_AGAIN(what_was_read_otherwise_is_sent_again, set_up, tear_down, &remote_s3)
 
 /* Without its record a copy starts over, and leaves nothing of the one before. */
-static void a_copy_without_its_record_begins_anew(void **state)
+TEST(a_copy_without_its_record_begins_anew, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     interrupt(x);
@@ -571,6 +580,7 @@ static void a_copy_without_its_record_begins_anew(void **state)
     assert_int_equal(x->kept, 0);
     check_large(x);
 }
+TEST_AGAIN(a_copy_without_its_record_begins_anew, set_up, tear_down, &remote_s3)
 
 static void assert_nothing_there(struct fixture *x)
 {
@@ -578,7 +588,7 @@ static void assert_nothing_there(struct fixture *x)
     assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
 }
 
-static void what_nobody_goes_on_with_is_removed(void **state)
+TEST(what_nobody_goes_on_with_is_removed, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     struct ps_copy_record record;
@@ -592,8 +602,9 @@ static void what_nobody_goes_on_with_is_removed(void **state)
     assert_nothing_there(x);
     assert_false(ps_copy_record_read(x->remote.here, &record));
 }
+TEST_AGAIN(what_nobody_goes_on_with_is_removed, set_up, tear_down, &remote_s3)
 
-static void another_copy_removes_what_is_left_of_one_before(void **state)
+TEST(another_copy_removes_what_is_left_of_one_before, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     interrupt(x);
@@ -605,29 +616,4 @@ static void another_copy_removes_what_is_left_of_one_before(void **state)
                         "ckpt-4 ");
     assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
 }
-
-/* usage: test_ps_copy [PATTERN] of the tests to run; all otherwise */
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_ON_BOTH(a_chain_comes_back_as_it_went),
-        TEST_ON_BOTH(who_asked_for_it_goes_along),
-        TEST_ON_BOTH(it_answers_503_from_any_request_on),
-        TEST_ON_BOTH(it_cuts_all_answers_from_any_request_on),
-        TEST_ON_BOTH(damage_is_found_on_the_way_there),
-        TEST_ON_BOTH(damage_is_found_on_the_way_back),
-        TEST_ON_BOTH(a_copy_that_has_lost_a_file_is_no_copy),
-        TEST_ON_BOTH(another_checkpoint_of_that_number_is_kept),
-        TEST_ON_BOTH(no_delta_lacks_its_base_wherever_retention_stops),
-        TEST_ON(remote_s3, a_range_that_is_late_holds_up_no_other),
-        TEST_ON_BOTH(a_copy_goes_on_at_each_request),
-        TEST_ON_BOTH(what_was_changed_there_is_sent_again),
-        TEST_ON_BOTH(what_was_read_otherwise_is_sent_again),
-        TEST_ON_BOTH(a_copy_without_its_record_begins_anew),
-        TEST_ON_BOTH(what_nobody_goes_on_with_is_removed),
-        TEST_ON_BOTH(another_copy_removes_what_is_left_of_one_before),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_AGAIN(another_copy_removes_what_is_left_of_one_before, set_up, tear_down, &remote_s3)

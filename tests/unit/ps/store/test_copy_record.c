@@ -1,14 +1,11 @@
 /* The record of a copy: what was written is read again, and what is damaged is no record. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ps/store/copy_record.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static char path[PS_PATH_BYTES];
@@ -40,7 +37,7 @@ static void write_one(const char *directory)
 }
 
 /* Another user of a shared directory may have made one. */
-static void a_link_is_not_written_through(void **state)
+TEST(a_link_is_not_written_through, set_up, tear_down)
 {
     char link[PS_PATH_BYTES + 8], victim[PS_PATH_BYTES];
     (void)snprintf(link, sizeof(link), "%s.new", path);
@@ -51,7 +48,7 @@ static void a_link_is_not_written_through(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-static void what_was_written_is_read(void **state)
+TEST(what_was_written_is_read, set_up, tear_down)
 {
     struct ps_copy_record r;
     assert_false(ps_copy_record_read(*state, &r));
@@ -96,7 +93,7 @@ static void write_bytes(const char *data, size_t bytes)
 }
 
 /* Each byte changed, and each length that it could have been cut to. */
-static void a_damaged_record_is_none(void **state)
+TEST(a_damaged_record_is_none, set_up, tear_down)
 {
     static char good[4096], bad[4096];
     struct ps_copy_record r;
@@ -116,14 +113,4 @@ static void a_damaged_record_is_none(void **state)
     write_bytes(good, bytes);
     assert_true(ps_copy_record_read(*state, &r));
     ps_copy_record_clear(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_link_is_not_written_through, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_written_is_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_damaged_record_is_none, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

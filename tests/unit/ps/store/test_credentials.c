@@ -1,14 +1,11 @@
 /* Credentials of stores: from which file and variables they come, and what is reported of a wrong file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/store/credentials.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 struct fixture {
@@ -57,7 +54,7 @@ static void check(const struct ps_credentials *c, const char *access, const char
     assert_string_equal(c->hdfs_token, hdfs);
 }
 
-static void a_file_has_sections_of_keys(void **state)
+TEST(a_file_has_sections_of_keys, set_up, tear_down)
 {
     struct fixture *x = *state;
     write_file(x, "# keys\n[other]\naws_access_key_id = theirs\n\n[ default ]\r\n"
@@ -71,7 +68,7 @@ static void a_file_has_sections_of_keys(void **state)
 }
 
 /* Session tokens have more than a thousand characters. */
-static void long_values_are_read_whole_or_refused(void **state)
+TEST(long_values_are_read_whole_or_refused, set_up, tear_down)
 {
     struct fixture *x = *state;
     char content[3000], token[PS_SECRET_BYTES];
@@ -89,7 +86,7 @@ static void long_values_are_read_whole_or_refused(void **state)
     check(&x->got, "", "", "", "");
 }
 
-static void the_environment_counts_without_a_file(void **state)
+TEST(the_environment_counts_without_a_file, set_up, tear_down)
 {
     struct fixture *x = *state;
     assert_true(ps_credentials_read("", &x->got, x->text));
@@ -105,7 +102,7 @@ static void the_environment_counts_without_a_file(void **state)
     check(&x->got, "file", "", "", "");
 }
 
-static void the_usual_file_counts_without_a_key_in_the_environment(void **state)
+TEST(the_usual_file_counts_without_a_key_in_the_environment, set_up, tear_down)
 {
     struct fixture *x = *state;
     write_file(x, "[default]\naws_access_key_id = file\n");
@@ -117,7 +114,7 @@ static void the_usual_file_counts_without_a_key_in_the_environment(void **state)
     check(&x->got, "AK", "", "", "");
 }
 
-static void mistakes_are_named_and_secrets_are_not(void **state)
+TEST(mistakes_are_named_and_secrets_are_not, set_up, tear_down)
 {
     struct fixture *x = *state;
     char value[PS_SECRET_BYTES + 1];
@@ -137,17 +134,4 @@ static void mistakes_are_named_and_secrets_are_not(void **state)
     assert_non_null(strstr(x->text, "AWS_SECRET_ACCESS_KEY"));
     assert_null(strstr(x->text, "vvv"));
     check(&x->got, "", "", "", "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_has_sections_of_keys, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(long_values_are_read_whole_or_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_environment_counts_without_a_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_usual_file_counts_without_a_key_in_the_environment, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(mistakes_are_named_and_secrets_are_not, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,5 @@
 /* Requests over HTTP: what is tried again, what is not, and what is said of it, against a server that
  * fails on purpose. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,11 +8,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "http_server.h"
 #include "ps/io/store.h"
 #include "ps/store/http.h"
+#include "tests/test.h"
 
 enum { TRIES = 3, BODY_BYTES = 200000 };
 
@@ -108,7 +105,7 @@ static void check_explained(int error, const char *says)
         fail_msg("\"%s\" instead of \"%s\"", text, says);
 }
 
-static void an_answer_has_body_and_headers(void **state)
+TEST(an_answer_has_body_and_headers, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -124,7 +121,7 @@ static void an_answer_has_body_and_headers(void **state)
 }
 
 /* Each of these once: the second try succeeds, and its body is whole. */
-static void what_may_pass_is_tried_again(void **state)
+TEST(what_may_pass_is_tried_again, set_up, tear_down)
 {
     static const enum http_server_fault faults[] = {HTTP_FAULT_503, HTTP_FAULT_CUT_BEFORE,
                                                     HTTP_FAULT_CUT_AFTER, HTTP_FAULT_CUT_ANSWER};
@@ -143,7 +140,7 @@ static void what_may_pass_is_tried_again(void **state)
 }
 
 /* A HEAD's answer is all headers: one that ends among them is not taken for good. */
-static void headers_that_are_cut_are_an_error(void **state)
+TEST(headers_that_are_cut_are_an_error, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -155,7 +152,7 @@ static void headers_that_are_cut_are_an_error(void **state)
     assert_int_equal(perform(x, "HEAD", "200", &answer), -ECONNRESET);
 }
 
-static void tries_end(void **state)
+TEST(tries_end, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -168,7 +165,7 @@ static void tries_end(void **state)
     check_explained(ECONNRESET, "is the store running");
 }
 
-static void what_will_not_pass_is_not_tried_again(void **state)
+TEST(what_will_not_pass_is_not_tried_again, set_up, tear_down)
 {
     static const struct {
         const char *path;
@@ -187,7 +184,7 @@ static void what_will_not_pass_is_not_tried_again(void **state)
     }
 }
 
-static void redirects_are_followed_or_answered(void **state)
+TEST(redirects_are_followed_or_answered, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -205,7 +202,7 @@ static void redirects_are_followed_or_answered(void **state)
     assert_non_null(strstr(answer.location, "/200"));
 }
 
-static void a_body_that_is_too_long_is_refused(void **state)
+TEST(a_body_that_is_too_long_is_refused, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -217,7 +214,7 @@ static void a_body_that_is_too_long_is_refused(void **state)
     check_explained(EMSGSIZE, "longer than");
 }
 
-static void a_body_is_sent_whole_at_each_try(void **state)
+TEST(a_body_is_sent_whole_at_each_try, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -237,7 +234,7 @@ static void a_body_is_sent_whole_at_each_try(void **state)
     assert_string_equal(value, "value");
 }
 
-static void nobody_listens(void **state)
+TEST(nobody_listens, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -247,7 +244,7 @@ static void nobody_listens(void **state)
     check_explained(ECONNREFUSED, "is the store running, and are host and port right?");
 }
 
-static void a_server_that_stalls_is_given_up(void **state)
+TEST(a_server_that_stalls_is_given_up, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -257,7 +254,7 @@ static void a_server_that_stalls_is_given_up(void **state)
     assert_int_equal(perform(x, "GET", "200", &answer), -ETIMEDOUT);
 }
 
-static void a_request_can_be_stopped(void **state)
+TEST(a_request_can_be_stopped, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -278,7 +275,7 @@ static struct ps_http_stream *open_stream(struct fixture *x, const char *path)
     return s;
 }
 
-static void a_stream_is_one_body(void **state)
+TEST(a_stream_is_one_body, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "201");
@@ -292,7 +289,7 @@ static void a_stream_is_one_body(void **state)
     assert_string_equal(x->seen->method, "PUT");
 }
 
-static void a_stream_that_is_not_finished_is_no_request(void **state)
+TEST(a_stream_that_is_not_finished_is_no_request, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "201");
@@ -303,7 +300,7 @@ static void a_stream_that_is_not_finished_is_no_request(void **state)
     x->server = http_server_start(handle, x);
 }
 
-static void a_stream_says_what_the_server_answered(void **state)
+TEST(a_stream_says_what_the_server_answered, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "403");
@@ -331,7 +328,7 @@ static int listen_silently(uint16_t *port)
     return fd;
 }
 
-static void certificates_that_cannot_be_read_are_named(void **state)
+TEST(certificates_that_cannot_be_read_are_named, set_up, tear_down)
 {
     struct ps_http_answer answer;
     const struct ps_http_options options = {.ca = "/no/such.pem", .tries = TRIES, .pause_ms_max = 1};
@@ -339,7 +336,6 @@ static void certificates_that_cannot_be_read_are_named(void **state)
     uint16_t port;
     const int fd = listen_silently(&port);
     char url[64];
-    (void)state;
     (void)snprintf(url, sizeof(url), "https://127.0.0.1:%u/200", port);
     const struct ps_http_request request = {.method = "GET", .url = url};
     assert_int_equal(ps_http_perform(http, &request, &answer), -EIO);
@@ -350,7 +346,7 @@ static void certificates_that_cannot_be_read_are_named(void **state)
 }
 
 /* Its URL may have a delegation token, wherever it came from. */
-static void a_secure_store_is_never_asked_by_plain_http(void **state)
+TEST(a_secure_store_is_never_asked_by_plain_http, set_up, tear_down)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
@@ -366,27 +362,4 @@ static void a_secure_store_is_never_asked_by_plain_http(void **state)
     assert_false(is_transient);
     ps_http_destroy(http);
     assert_int_equal(x->seen_count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_answer_has_body_and_headers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_secure_store_is_never_asked_by_plain_http, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_may_pass_is_tried_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(headers_that_are_cut_are_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(tries_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_will_not_pass_is_not_tried_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(redirects_are_followed_or_answered, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_body_that_is_too_long_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_body_is_sent_whole_at_each_try, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nobody_listens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(certificates_that_cannot_be_read_are_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_that_stalls_is_given_up, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_request_can_be_stopped, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_is_one_body, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_that_is_not_finished_is_no_request, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_says_what_the_server_answered, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,14 @@
  * there is memory for. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <unistd.h>
 #include "ps/io/store.h"
 #include "ps/store/part_sender.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { ROOM = 4096, PARTS = 20, LAST_BYTES = 100 };
@@ -108,7 +105,7 @@ static void send_all(struct fixture *x, uint32_t buffers)
     assert_int_equal(atomic_load(&x->memory), (long long)buffers * ROOM);
 }
 
-static void parts_are_sent_side_by_side(void **state)
+TEST(parts_are_sent_side_by_side, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->wanted = PS_PART_SENDER_MAX;
@@ -116,14 +113,14 @@ static void parts_are_sent_side_by_side(void **state)
     assert_int_equal(x->most, PS_PART_SENDER_MAX);
 }
 
-static void memory_bounds_how_many(void **state)
+TEST(memory_bounds_how_many, set_up, tear_down)
 {
     struct fixture *x = *state;
     send_all(x, 1); /* which is filled while the other is sent */
     assert_int_equal(x->most, 1);
 }
 
-static void without_memory_they_are_sent_one_by_one(void **state)
+TEST(without_memory_they_are_sent_one_by_one, set_up, tear_down)
 {
     struct fixture *x = *state;
     send_all(x, 0);
@@ -131,7 +128,7 @@ static void without_memory_they_are_sent_one_by_one(void **state)
 }
 
 /* Numbers go on after those that were sent before. */
-static void parts_that_were_sent_are_counted(void **state)
+TEST(parts_that_were_sent_are_counted, set_up, tear_down)
 {
     struct fixture *x = *state;
     const struct ps_part_sender_options options = {
@@ -146,7 +143,7 @@ static void parts_that_were_sent_are_counted(void **state)
 }
 
 /* What goes on after an interruption needs all parts up to there. */
-static void a_part_counts_once_those_before_it_do(void **state)
+TEST(a_part_counts_once_those_before_it_do, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->held = 1;
@@ -184,7 +181,7 @@ static void check_failure(struct fixture *x)
     assert_int_equal(ps_part_sender_sent(x->sender), x->failing - 1);
 }
 
-static void the_first_error_is_kept(void **state)
+TEST(the_first_error_is_kept, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = 3;
@@ -192,7 +189,7 @@ static void the_first_error_is_kept(void **state)
     check_failure(x);
 }
 
-static void so_is_that_of_the_last_part(void **state)
+TEST(so_is_that_of_the_last_part, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = PARTS;
@@ -200,28 +197,11 @@ static void so_is_that_of_the_last_part(void **state)
     check_failure(x);
 }
 
-static void so_is_one_without_memory(void **state)
+TEST(so_is_one_without_memory, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = 3;
     create(x, 0);
     check_failure(x);
     assert_int_equal(x->sent[4], 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(parts_are_sent_side_by_side),
-        TEST(memory_bounds_how_many),
-        TEST(without_memory_they_are_sent_one_by_one),
-        TEST(the_first_error_is_kept),
-        TEST(parts_that_were_sent_are_counted),
-        TEST(so_is_that_of_the_last_part),
-        TEST(so_is_one_without_memory),
-        TEST(a_part_counts_once_those_before_it_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

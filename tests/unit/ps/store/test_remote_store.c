@@ -1,16 +1,13 @@
 /* What both stores of other machines do alike: the life of a checkpoint's files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/state_file.h"
 #include "remote_fixture.h"
+#include "tests/test.h"
 
 enum { FILE_BYTES = 300000 };
 
@@ -57,7 +54,7 @@ static void save(struct remote_fixture *x, uint32_t id)
     assert_int_equal(s->rename(s->self, path_of(x, from), path_of(x, to)), 0);
 }
 
-static void a_checkpoint_is_there_once_it_is_published(void **state)
+TEST(a_checkpoint_is_there_once_it_is_published, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -76,8 +73,9 @@ static void a_checkpoint_is_there_once_it_is_published(void **state)
     assert_int_equal(ps_store_look(s, path_of(x, "ckpt-7")), 0);
     assert_int_equal(ps_store_look(s, path_of(x, "ckpt-8")), -ENOENT);
 }
+TEST_AGAIN(a_checkpoint_is_there_once_it_is_published, set_up, tear_down, &remote_s3)
 
-static void ranges_are_read(void **state)
+TEST(ranges_are_read, set_up, tear_down, &remote_hdfs)
 {
     static uint8_t got[FILE_BYTES];
     struct remote_fixture *x = *state;
@@ -100,9 +98,10 @@ static void ranges_are_read(void **state)
     assert_int_equal(bytes, 0);
     assert_int_equal(s->close(file), 0);
 }
+TEST_AGAIN(ranges_are_read, set_up, tear_down, &remote_s3)
 
 /* More checkpoints than a page of a listing has. */
-static void all_checkpoints_are_listed_and_removed(void **state)
+TEST(all_checkpoints_are_listed_and_removed, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -115,9 +114,10 @@ static void all_checkpoints_are_listed_and_removed(void **state)
     (void)ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-2"), PS_MANIFEST_NAME);
     assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-1 ckpt-3 ckpt-4 ckpt-5 ");
 }
+TEST_AGAIN(all_checkpoints_are_listed_and_removed, set_up, tear_down, &remote_s3)
 
 /* In S3 both names have the same keys. */
-static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
+TEST(a_published_one_is_not_removed_by_its_temporary_name, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -125,9 +125,10 @@ static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
     assert_int_not_equal(ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-4"), PS_MANIFEST_NAME), 0);
     assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-4")), "MANIFEST core-000.mrc core-001.mrc ");
 }
+TEST_AGAIN(a_published_one_is_not_removed_by_its_temporary_name, set_up, tear_down, &remote_s3)
 
 /* A file that must be new, as CLUSTER: the first writer's stays. */
-static void a_new_file_is_not_replaced(void **state)
+TEST(a_new_file_is_not_replaced, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     char path[PS_PATH_BYTES], other[PS_PATH_BYTES], bytes[8] = "";
@@ -151,8 +152,9 @@ static void a_new_file_is_not_replaced(void **state)
     assert_string_equal(remote_fixture_names(&x->remote->store, x->remote->directory),
                         "one one.next two two.next ");
 }
+TEST_AGAIN(a_new_file_is_not_replaced, set_up, tear_down, &remote_s3)
 
-static void a_published_one_is_not_replaced(void **state)
+TEST(a_published_one_is_not_replaced, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     struct ps_store_file *file;
@@ -173,9 +175,10 @@ static void a_published_one_is_not_replaced(void **state)
     assert_string_equal(got, "{}");
     assert_int_equal(s->close(file), 0);
 }
+TEST_AGAIN(a_published_one_is_not_replaced, set_up, tear_down, &remote_s3)
 
 /* A rename whose answer is lost has been done: the next try finds it so. */
-static void publishing_is_done_once(void **state)
+TEST(publishing_is_done_once, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -188,8 +191,9 @@ static void publishing_is_done_once(void **state)
     assert_int_equal(s->rename(s->self, path_of(x, ".tmp-ckpt-6"), path_of(x, "ckpt-6")), 0);
     assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-6 ");
 }
+TEST_AGAIN(publishing_is_done_once, set_up, tear_down, &remote_s3)
 
-static void a_file_that_is_not_synced_is_not_there(void **state)
+TEST(a_file_that_is_not_synced_is_not_there, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -202,8 +206,9 @@ static void a_file_that_is_not_synced_is_not_there(void **state)
     (void)s->close(file);
     assert_int_equal(s->open(s->self, path_of(x, ".tmp-ckpt-8/core-000.mrc"), &file, &bytes), -ENOENT);
 }
+TEST_AGAIN(a_file_that_is_not_synced_is_not_there, set_up, tear_down, &remote_s3)
 
-static void a_wrong_url_is_refused(void **state)
+TEST(a_wrong_url_is_refused, set_up, tear_down, &remote_hdfs)
 {
     const struct ps_remote_options options = {0};
     struct remote_fixture *x = *state;
@@ -219,6 +224,7 @@ static void a_wrong_url_is_refused(void **state)
     }
     assert_null(remote);
 }
+TEST_AGAIN(a_wrong_url_is_refused, set_up, tear_down, &remote_s3)
 
 static void check_state(const struct remote_fixture *x, const char *expected)
 {
@@ -233,7 +239,7 @@ static void check_state(const struct remote_fixture *x, const char *expected)
 }
 
 /* Cut at each of its requests, a file that replaces another one leaves the one or the other. */
-static void a_state_file_is_the_old_one_or_the_new_one(void **state)
+TEST(a_state_file_is_the_old_one_or_the_new_one, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -266,20 +272,4 @@ static void a_state_file_is_the_old_one_or_the_new_one(void **state)
                      MR_IO_ERROR);
     assert_non_null(strstr(error, "longer than such a file can be"));
 }
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST_ON_BOTH(a_checkpoint_is_there_once_it_is_published),
-        TEST_ON_BOTH(ranges_are_read),
-        TEST_ON_BOTH(all_checkpoints_are_listed_and_removed),
-        TEST_ON_BOTH(a_published_one_is_not_removed_by_its_temporary_name),
-        TEST_ON_BOTH(a_new_file_is_not_replaced),
-        TEST_ON_BOTH(a_published_one_is_not_replaced),
-        TEST_ON_BOTH(publishing_is_done_once),
-        TEST_ON_BOTH(a_file_that_is_not_synced_is_not_there),
-        TEST_ON_BOTH(a_state_file_is_the_old_one_or_the_new_one),
-        TEST_ON_BOTH(a_wrong_url_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_AGAIN(a_state_file_is_the_old_one_or_the_new_one, set_up, tear_down, &remote_s3)

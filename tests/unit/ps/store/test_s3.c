@@ -1,14 +1,11 @@
 /* What only S3 has: signatures, conditions, and errors in XML. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "remote_fixture.h"
+#include "tests/test.h"
 
 static int set_up(void **state)
 {
@@ -24,7 +21,7 @@ static int tear_down(void **state)
 }
 
 /* The examples of AWS's documentation: what judges the store's signatures judges these right. */
-static void the_fake_knows_signatures(void **state)
+TEST(the_fake_knows_signatures, set_up, tear_down)
 {
     static const struct http_server_request requests[] = {
         {.method = "GET",
@@ -46,7 +43,6 @@ static void the_fake_knows_signatures(void **state)
              "aws4_request,SignedHeaders=host;x-amz-content-sha256;x-amz-date,"
              "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7\r\n"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
         assert_true(fake_s3_is_signed(&requests[i], FAKE_S3_SECRET_KEY));
         assert_false(fake_s3_is_signed(&requests[i], "another"));
@@ -54,7 +50,7 @@ static void the_fake_knows_signatures(void **state)
 }
 
 /* Such a store is asked first whether it has a MANIFEST. */
-static void a_store_without_conditions_publishes(void **state)
+TEST(a_store_without_conditions_publishes, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -74,7 +70,7 @@ static void a_store_without_conditions_publishes(void **state)
     assert_memory_equal(fake_s3_object(&x->s3, "ads/ckpt-3/MANIFEST")->data, "{}", 2);
 }
 
-static void errors_say_what_to_do(void **state)
+TEST(errors_say_what_to_do, set_up, tear_down)
 {
     static const struct {
         const char *code, *says;
@@ -111,7 +107,7 @@ static void errors_say_what_to_do(void **state)
 }
 
 /* Only GET is asked why, and only where it may know. */
-static void a_head_that_alone_is_refused_is_said(void **state)
+TEST(a_head_that_alone_is_refused_is_said, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -124,7 +120,7 @@ static void a_head_that_alone_is_refused_is_said(void **state)
     assert_non_null(strstr(ps_store_explanation(EACCES), "refuses HEAD (HTTP status 403)"));
 }
 
-static void a_wrong_key_is_found_by_the_signature(void **state)
+TEST(a_wrong_key_is_found_by_the_signature, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     (void)setenv("AWS_SECRET_ACCESS_KEY", "hunter2", 1);
@@ -134,16 +130,4 @@ static void a_wrong_key_is_found_by_the_signature(void **state)
 
     assert_non_null(strstr(text, "the secret key is wrong, or the region"));
     assert_null(strstr(text, "hunter2"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_fake_knows_signatures, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_store_without_conditions_publishes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_head_that_alone_is_refused_is_said, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_wrong_key_is_found_by_the_signature, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

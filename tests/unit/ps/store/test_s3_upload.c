@@ -1,15 +1,12 @@
 /* Files that go to S3 in parts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/store/s3_upload.h"
 #include "remote_fixture.h"
+#include "tests/test.h"
 
 enum { FILE_BYTES = 9 << 20 }; /* two parts */
 
@@ -33,7 +30,7 @@ static int tear_down(void **state)
     return remote_fixture_stop(*state);
 }
 
-static void a_large_file_goes_up_in_parts(void **state)
+TEST(a_large_file_goes_up_in_parts, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -51,7 +48,7 @@ static void a_large_file_goes_up_in_parts(void **state)
 }
 
 /* At each request of the upload, in each way: with a second try it succeeds, and bytes are right. */
-static void an_upload_survives_a_fault_at_each_request(void **state)
+TEST(an_upload_survives_a_fault_at_each_request, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -70,7 +67,7 @@ static void an_upload_survives_a_fault_at_each_request(void **state)
 }
 
 /* S3 may notice only after it has begun its answer of status 200 that it cannot end an upload. */
-static void an_error_in_a_good_answer_is_one(void **state)
+TEST(an_error_in_a_good_answer_is_one, set_up, tear_down)
 {
     static const struct {
         const char *code;
@@ -96,7 +93,7 @@ static void an_error_in_a_good_answer_is_one(void **state)
     }
 }
 
-static void an_upload_that_is_given_up_leaves_nothing(void **state)
+TEST(an_upload_that_is_given_up_leaves_nothing, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -109,7 +106,7 @@ static void an_upload_that_is_given_up_leaves_nothing(void **state)
 
 /* A process that dies leaves uploads, more than a listing has in a page: they are seen as a temporary
  * checkpoint, and removed with it. */
-static void uploads_that_were_left_are_swept(void **state)
+TEST(uploads_that_were_left_are_swept, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -128,12 +125,11 @@ static void uploads_that_were_left_are_swept(void **state)
 }
 
 /* As many as S3 allows, of one of two lengths, and their memory is given back. */
-static void parts_are_as_long_as_their_number_asks_for(void **state)
+TEST(parts_are_as_long_as_their_number_asks_for)
 {
     const uint64_t gib = 1 << 30;
     atomic_llong memory = PS_S3_PART_MEMORY;
     struct ps_s3_upload u = {.key = "core-000.mrc", .memory = &memory};
-    (void)state;
     assert_int_equal(ps_s3_upload_open(&u, PS_S3_PART_BYTES_MIN), 0);
     assert_int_equal(ps_s3_upload_reserve(&u, 70 * gib), 0);
     assert_int_equal(u.part_room, PS_S3_PART_BYTES_MIN);
@@ -146,7 +142,7 @@ static void parts_are_as_long_as_their_number_asks_for(void **state)
 }
 
 /* Nothing is asked of the store: there is none. */
-static void a_mark_that_makes_no_sense_starts_over(void **state)
+TEST(a_mark_that_makes_no_sense_starts_over)
 {
     static const struct ps_store_mark marks[] = {
         {.bytes = 0, .text = "1 8388608 1 2 upload"},
@@ -157,7 +153,6 @@ static void a_mark_that_makes_no_sense_starts_over(void **state)
         {.bytes = 8388608, .text = "2 8388608 1 2 upload"},
     };
     atomic_llong memory = PS_S3_PART_MEMORY;
-    (void)state;
     for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
         struct ps_s3_upload u = {.key = "core-000.mrc", .memory = &memory};
         assert_int_equal(ps_s3_upload_open(&u, PS_S3_PART_BYTES_MIN), 0);
@@ -165,18 +160,4 @@ static void a_mark_that_makes_no_sense_starts_over(void **state)
         assert_int_equal(u.written, 0);
         ps_s3_upload_close(&u, false);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_large_file_goes_up_in_parts, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_upload_survives_a_fault_at_each_request, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_error_in_a_good_answer_is_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_upload_that_is_given_up_leaves_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(uploads_that_were_left_are_swept, set_up, tear_down),
-        cmocka_unit_test(parts_are_as_long_as_their_number_asks_for),
-        cmocka_unit_test(a_mark_that_makes_no_sense_starts_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

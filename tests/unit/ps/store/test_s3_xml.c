@@ -1,13 +1,10 @@
 /* S3's XML: what is read from answers, and what hostile ones do not do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/store/s3_xml.h"
+#include "tests/test.h"
 
 enum { FOUND_BYTES = 200 };
 
@@ -25,10 +22,9 @@ static void collect_upload(void *arg, const char *key, const char *upload)
     (void)snprintf(found + at, FOUND_BYTES - at, "%s=%s ", key, upload);
 }
 
-static void a_text_is_found_by_its_element(void **state)
+TEST(a_text_is_found_by_its_element)
 {
     char out[16] = "untouched";
-    (void)state;
     assert_true(s3_xml_text("<?xml version=\"1.0\"?>\n<Error><Code>Slow&lt;Down</Code></Error>", "Code", out,
                             sizeof(out)));
     assert_string_equal(out, "Slow<Down");
@@ -40,10 +36,9 @@ static void a_text_is_found_by_its_element(void **state)
     assert_string_equal(out, "A");
 }
 
-static void a_listing_has_keys_and_perhaps_more_pages(void **state)
+TEST(a_listing_has_keys_and_perhaps_more_pages)
 {
     char keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES] = "old";
-    (void)state;
     assert_true(
         s3_xml_listing("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
                        "<Contents><Key>a/b</Key><Size>1</Size></Contents><Contents><Key>c&amp;d</Key>"
@@ -55,7 +50,7 @@ static void a_listing_has_keys_and_perhaps_more_pages(void **state)
     assert_string_equal(next, "");
 }
 
-static void what_is_no_listing_is_refused(void **state)
+TEST(what_is_no_listing_is_refused)
 {
     static const char *const wrong[] = {
         "",
@@ -67,7 +62,6 @@ static void what_is_no_listing_is_refused(void **state)
         "<!DOCTYPE x [<!ENTITY a \"aaaaaaaa\">]><ListBucketResult><Key>&a;&a;</Key></ListBucketResult>",
         "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><ListBucketResult></ListBucketResult>",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         char keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES];
         if (s3_xml_listing(wrong[i], collect, keys, next))
@@ -77,22 +71,20 @@ static void what_is_no_listing_is_refused(void **state)
 }
 
 /* Keys have at most 1,024 bytes: one that is longer is not shortened to another one. */
-static void a_key_that_is_too_long_is_left_out(void **state)
+TEST(a_key_that_is_too_long_is_left_out)
 {
     char xml[6000] = "<ListBucketResult><Key>", keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES];
     const size_t at = strlen(xml);
-    (void)state;
     memset(xml + at, 'k', 5000);
     (void)snprintf(xml + at + 5000, sizeof(xml) - at - 5000, "</Key><Key>short</Key></ListBucketResult>");
     assert_true(s3_xml_listing(xml, collect, keys, next));
     assert_string_equal(keys, "short ");
 }
 
-static void uploads_have_key_and_id(void **state)
+TEST(uploads_have_key_and_id)
 {
     char uploads[FOUND_BYTES] = "";
     struct s3_upload_marker next;
-    (void)state;
     s3_xml_uploads("<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>1</UploadId></Upload><Upload>"
                    "<Key>b</Key><UploadId/></Upload><NextKeyMarker>b</NextKeyMarker>"
                    "<IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
@@ -101,11 +93,10 @@ static void uploads_have_key_and_id(void **state)
     assert_string_equal(next.key, "");
 }
 
-static void a_page_of_uploads_says_where_the_next_begins(void **state)
+TEST(a_page_of_uploads_says_where_the_next_begins)
 {
     char uploads[FOUND_BYTES] = "", xml[6000] = "<ListMultipartUploadsResult><NextKeyMarker>";
     struct s3_upload_marker next;
-    (void)state;
     s3_xml_uploads("<ListMultipartUploadsResult><KeyMarker>a</KeyMarker><NextKeyMarker>b c</NextKeyMarker>"
                    "<NextUploadIdMarker>2</NextUploadIdMarker><IsTruncated>true</IsTruncated>"
                    "</ListMultipartUploadsResult>",
@@ -127,10 +118,9 @@ static void collect_part(void *arg, uint32_t number, uint64_t bytes, const char 
     (void)snprintf(parts + at, 200 - at, "%u:%llu:%s ", number, (unsigned long long)bytes, etag);
 }
 
-static void parts_that_are_there_are_read(void **state)
+TEST(parts_that_are_there_are_read)
 {
     char parts[200] = "";
-    (void)state;
     struct s3_part_page page = s3_xml_listed_parts(
         "<ListPartsResult><PartNumberMarker>4</PartNumberMarker><NextPartNumberMarker>6"
         "</NextPartNumberMarker><IsTruncated>true</IsTruncated><Part><PartNumber>5</PartNumber>"
@@ -148,28 +138,12 @@ static void parts_that_are_there_are_read(void **state)
     assert_false(s3_xml_listed_parts("<Error/>", collect_part, parts).is_good);
 }
 
-static void parts_are_listed_with_their_etags(void **state)
+TEST(parts_are_listed_with_their_etags)
 {
     const struct s3_part parts[2] = {{"\"a<&\""}, {"b"}};
     char *xml = s3_xml_parts(parts, 2);
-    (void)state;
     assert_string_equal(xml, "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>&quot;a&lt;&amp;"
                              "&quot;</ETag></Part><Part><PartNumber>2</PartNumber><ETag>b</ETag></Part>"
                              "</CompleteMultipartUpload>");
     free(xml);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_is_found_by_its_element),
-        cmocka_unit_test(a_listing_has_keys_and_perhaps_more_pages),
-        cmocka_unit_test(what_is_no_listing_is_refused),
-        cmocka_unit_test(a_key_that_is_too_long_is_left_out),
-        cmocka_unit_test(uploads_have_key_and_id),
-        cmocka_unit_test(a_page_of_uploads_says_where_the_next_begins),
-        cmocka_unit_test(parts_that_are_there_are_read),
-        cmocka_unit_test(parts_are_listed_with_their_etags),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* URLs of stores: what they name, and what is reported of each wrong one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/store/store_url.h"
+#include "tests/test.h"
 
 static struct ps_store_url parse(const char *url)
 {
@@ -17,20 +14,18 @@ static struct ps_store_url parse(const char *url)
     return u;
 }
 
-static void a_path_is_of_this_machine(void **state)
+TEST(a_path_is_of_this_machine)
 {
     const struct ps_store_url u = parse("/data/ckpt");
-    (void)state;
     assert_int_equal(u.kind, PS_STORE_LOCAL);
     assert_string_equal(u.directory, "/data/ckpt");
     assert_false(ps_store_url_is_remote("/data/ckpt"));
     assert_true(ps_store_url_is_remote("s3://bucket"));
 }
 
-static void hdfs_names_host_port_and_path(void **state)
+TEST(hdfs_names_host_port_and_path)
 {
     struct ps_store_url u = parse("hdfs://namenode:9870/millrace/ads/?user.name=ads");
-    (void)state;
     assert_int_equal(u.kind, PS_STORE_HDFS);
     assert_string_equal(u.directory, "hdfs://namenode:9870/millrace/ads");
     assert_string_equal(u.directory + u.root_bytes, "/millrace/ads");
@@ -44,10 +39,9 @@ static void hdfs_names_host_port_and_path(void **state)
     assert_true(u.negotiate);
 }
 
-static void s3_names_bucket_and_prefix(void **state)
+TEST(s3_names_bucket_and_prefix)
 {
     struct ps_store_url u = parse("s3://models/ads");
-    (void)state;
     assert_int_equal(u.kind, PS_STORE_S3);
     assert_string_equal(u.bucket, "models");
     assert_string_equal(u.directory, "s3://models/ads");
@@ -62,7 +56,7 @@ static void s3_names_bucket_and_prefix(void **state)
     assert_int_equal(u.path_style, 0);
 }
 
-static void wrong_ones_are_refused_with_a_reason(void **state)
+TEST(wrong_ones_are_refused_with_a_reason)
 {
     static const char *const wrong[][2] = {
         {"", "1 to 511 bytes"},
@@ -95,7 +89,6 @@ static void wrong_ones_are_refused_with_a_reason(void **state)
         {"swebhdfs://namenode:9871/a?ca=", "ca=/FILE"},
         {"s3://models?aws_secret_access_key=x", "region=R"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         struct ps_store_url u = {.region = "untouched"};
         char text[PS_TEXT_BYTES] = "";
@@ -105,11 +98,10 @@ static void wrong_ones_are_refused_with_a_reason(void **state)
     }
 }
 
-static void what_is_too_long_is_refused(void **state)
+TEST(what_is_too_long_is_refused)
 {
     static const char *const beginnings[] = {"/", "s3://models/", "hdfs://namenode:9870/",
                                              "s3://models?region="};
-    (void)state;
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); i++) {
         struct ps_store_url u;
         char text[PS_TEXT_BYTES], url[2000];
@@ -122,11 +114,10 @@ static void what_is_too_long_is_refused(void **state)
 }
 
 /* Somebody may have written a password into it. */
-static void refusals_show_no_secret(void **state)
+TEST(refusals_show_no_secret)
 {
     static const char *const urls[] = {"hdfs://ads:hunter2@namenode:9870/x", "s3://key:hunter2@bucket/x",
                                        "s3://models/x?secret=hunter2", "ftp://ads:hunter2@host/x"};
-    (void)state;
     for (size_t i = 0; i < sizeof(urls) / sizeof(*urls); i++) {
         struct ps_store_url u;
         char text[PS_TEXT_BYTES];
@@ -135,10 +126,9 @@ static void refusals_show_no_secret(void **state)
     }
 }
 
-static void escapes_all_but_plain_characters(void **state)
+TEST(escapes_all_but_plain_characters)
 {
     char url[24] = "http://h/";
-    (void)state;
     assert_true(ps_store_url_escape(url, sizeof(url), "a/b c+", true));
     assert_string_equal(url, "http://h/a/b%20c%2B");
     assert_false(ps_store_url_escape(url, sizeof(url), "/////", false));
@@ -147,10 +137,9 @@ static void escapes_all_but_plain_characters(void **state)
     assert_string_equal(url, "a%2F%FF");
 }
 
-static void what_is_in_a_directory_comes_before_the_query(void **state)
+TEST(what_is_in_a_directory_comes_before_the_query)
 {
     char out[64];
-    (void)state;
     assert_true(ps_store_url_join("/data/ckpt", "partial", out, sizeof(out)));
     assert_string_equal(out, "/data/ckpt/partial");
     assert_true(ps_store_url_join("hdfs://n:1/a/?user.name=me", "partial", out, sizeof(out)));
@@ -158,7 +147,7 @@ static void what_is_in_a_directory_comes_before_the_query(void **state)
     assert_false(ps_store_url_join("hdfs://n:1/a?user.name=me", "partial", out, 20));
 }
 
-static void a_url_allows_itself_and_what_is_below(void **state)
+TEST(a_url_allows_itself_and_what_is_below)
 {
     static const char allowed[] = "s3://models/ads?region=r&endpoint=http://h:1";
     static const char *const others[] = {"s3://models",
@@ -173,7 +162,6 @@ static void a_url_allows_itself_and_what_is_below(void **state)
                                          "s3://models/ads?region=r&endpoint=http://h:2",
                                          "s3://models/ads?region=r&endpoint=http://h:1&ca=/x"};
     char out[128];
-    (void)state;
     assert_true(ps_store_url_allows(allowed, "s3://models/ads", out, sizeof(out)));
     assert_string_equal(out, allowed);
     assert_true(ps_store_url_allows(allowed, "s3://models/ads/x/", out, sizeof(out)));
@@ -198,11 +186,10 @@ static void check_path(const char *path, const char *directory, uint64_t id)
     assert_int_equal(got_id, id);
 }
 
-static void paths_name_a_checkpoint_or_a_directory(void **state)
+TEST(paths_name_a_checkpoint_or_a_directory)
 {
     char got[8];
     uint64_t id;
-    (void)state;
     check_path("/data/ckpt-7", "/data", 7);
     check_path("/data/ckpt-7//", "/data", 7);
     check_path("/ckpt-12", "/", 12);
@@ -224,21 +211,4 @@ static void paths_name_a_checkpoint_or_a_directory(void **state)
     assert_true(ps_store_url_split("123456", got, sizeof(got), &id));
     assert_false(ps_store_url_split("s3://b?", got, sizeof(got), &id));
     assert_true(ps_store_url_split("s3://b", got, sizeof(got), &id));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_path_is_of_this_machine),
-        cmocka_unit_test(hdfs_names_host_port_and_path),
-        cmocka_unit_test(s3_names_bucket_and_prefix),
-        cmocka_unit_test(wrong_ones_are_refused_with_a_reason),
-        cmocka_unit_test(what_is_in_a_directory_comes_before_the_query),
-        cmocka_unit_test(paths_name_a_checkpoint_or_a_directory),
-        cmocka_unit_test(a_url_allows_itself_and_what_is_below),
-        cmocka_unit_test(what_is_too_long_is_refused),
-        cmocka_unit_test(refusals_show_no_secret),
-        cmocka_unit_test(escapes_all_but_plain_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* What only HDFS has: redirects to DataNodes, tokens, and errors in JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/state_file.h"
 #include "remote_fixture.h"
+#include "tests/test.h"
 
 static int set_up(void **state)
 {
@@ -32,7 +29,7 @@ static const char *file_of(const struct remote_fixture *x)
     return path;
 }
 
-static void requests_name_the_user_or_have_a_token(void **state)
+TEST(requests_name_the_user_or_have_a_token, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     assert_int_equal(x->remote->store.make_directory(x->remote->store.self, x->remote->directory), 0);
@@ -45,7 +42,7 @@ static void requests_name_the_user_or_have_a_token(void **state)
 }
 
 /* HDFS closes a file whose writer is gone with what has come: it must not be taken for the whole. */
-static void a_file_that_lost_bytes_is_an_error(void **state)
+TEST(a_file_that_lost_bytes_is_an_error, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     x->hdfs.lost = 1;
@@ -55,7 +52,7 @@ static void a_file_that_lost_bytes_is_an_error(void **state)
 
 /* At each request, in each way: a stream is never sent again, so the write may fail; written again it is
  * right. */
-static void a_write_fails_or_is_whole(void **state)
+TEST(a_write_fails_or_is_whole, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -79,7 +76,7 @@ static void a_write_fails_or_is_whole(void **state)
 
 /* The NameNode does not know it yet, and is asked again; by a reader, too. */
 /* An outage in which one replacement ends before its rename, and the next one in the middle of its write. */
-static void a_file_is_replaced_in_two_broken_tries(void **state)
+TEST(a_file_is_replaced_in_two_broken_tries, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -103,7 +100,7 @@ static void a_file_is_replaced_in_two_broken_tries(void **state)
     assert_string_equal(text, "two\n");
 }
 
-static void another_datanode_is_asked_when_one_is_dead(void **state)
+TEST(another_datanode_is_asked_when_one_is_dead, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -134,7 +131,7 @@ static void another_datanode_is_asked_when_one_is_dead(void **state)
 }
 
 /* DataNodes often are called by names of their own network. */
-static void a_datanode_without_an_address_is_named(void **state)
+TEST(a_datanode_without_an_address_is_named, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
@@ -159,7 +156,7 @@ static void a_datanode_without_an_address_is_named(void **state)
     assert_int_equal(s->close(file), 0);
 }
 
-static void errors_say_what_to_do(void **state)
+TEST(errors_say_what_to_do, set_up, tear_down)
 {
     static const struct {
         const char *exception, *says;
@@ -197,7 +194,7 @@ static void answer_with_nothing(void *arg, const struct http_server_request *r, 
 }
 
 /* A node that took it for an empty directory would start without what it has learnt. */
-static void an_answer_that_says_nothing_is_an_error(void **state)
+TEST(an_answer_that_says_nothing_is_an_error, set_up, tear_down)
 {
     struct remote_fixture *x = *state;
     struct http_server *server = http_server_start(answer_with_nothing, NULL);
@@ -221,7 +218,7 @@ static void answer_with_html(void *arg, const struct http_server_request *r, str
     http_server_say(a, *(const int *)arg, "<html>Welcome</html>");
 }
 
-static void what_is_not_webhdfs_is_recognised(void **state)
+TEST(what_is_not_webhdfs_is_recognised, set_up, tear_down)
 {
     static int statuses[] = {200, 404};
     struct remote_fixture *x = *state;
@@ -240,20 +237,4 @@ static void what_is_not_webhdfs_is_recognised(void **state)
         http_server_stop(server);
     }
     assert_non_null(x->remote);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(requests_name_the_user_or_have_a_token, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_lost_bytes_is_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_is_replaced_in_two_broken_tries, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_datanode_is_asked_when_one_is_dead, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_datanode_without_an_address_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_answer_that_says_nothing_is_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { KEYS = 3000, UNIVERSE = 1500, DIM = 7 };
@@ -116,7 +117,8 @@ static void check(uint32_t optimizer, uint32_t until, bool at_once, uint64_t rng
     free(p);
 }
 
-static void pushes_give_the_same_wherever_they_were_when_they_were_whole(void **state)
+TEST(pushes_give_the_same_wherever_they_were_when_they_were_whole, fixture_arena_create,
+     fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("early pushes");
     static const uint32_t optimizers[] = {MR_OPT_SGD, MR_OPT_ADAGRAD, MR_OPT_ASSIGN};
@@ -130,7 +132,7 @@ static void pushes_give_the_same_wherever_they_were_when_they_were_whole(void **
 }
 
 /* The table was dropped and made again, or a restore put another in its place, or it is another push. */
-static void what_is_of_another_table_or_push_is_not_used(void **state)
+TEST(what_is_of_another_table_or_push_is_not_used, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("another");
     struct mr_feature f = feature_of(MR_OPT_ADAGRAD), other = f;
@@ -164,7 +166,7 @@ static void what_is_of_another_table_or_push_is_not_used(void **state)
 }
 
 /* Of a push that never became whole nothing remains, not even memory. */
-static void one_that_never_becomes_whole_has_no_effect(void **state)
+TEST(one_that_never_becomes_whole_has_no_effect, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("never");
     struct mr_feature f = feature_of(MR_OPT_ADAGRAD);
@@ -188,15 +190,4 @@ static void one_that_never_becomes_whole_has_no_effect(void **state)
     ps_table_destroy(model);
     free(lost);
     free(p);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(pushes_give_the_same_wherever_they_were_when_they_were_whole),
-        WITH_ARENA(what_is_of_another_table_or_push_is_not_used),
-        WITH_ARENA(one_that_never_becomes_whole_has_no_effect),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,9 @@
 #include "ps/base/key_hash.h"
 #include "ps/table/occurrence_filter.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
-static void a_key_is_wanted_with_its_nth_observation(void **state)
+TEST(a_key_is_wanted_with_its_nth_observation, fixture_arena_create, fixture_arena_destroy)
 {
     for (uint32_t wanted = 1; wanted <= MR_OBSERVATIONS_MAX; wanted += wanted < 8 ? 1 : 61) {
         struct ps_occurrence_filter s;
@@ -27,7 +28,7 @@ static void a_key_is_wanted_with_its_nth_observation(void **state)
 }
 
 /* Random observations of few keys per line: the count is never below the true one. */
-static void a_count_is_never_too_small_while_nothing_fades(void **state)
+TEST(a_count_is_never_too_small_while_nothing_fades, fixture_arena_create, fixture_arena_destroy)
 {
     enum { KEYS = 16384, WANTED = 200 };
     uint64_t rng = fixture_seed("observations against exact counts");
@@ -67,7 +68,7 @@ static double error_of(uint64_t keys, uint64_t lines)
 }
 
 /* Other keys are taken for known ones as often as the formula says. */
-static void the_error_is_what_the_formula_says(void **state)
+TEST(the_error_is_what_the_formula_says, fixture_arena_create, fixture_arena_destroy)
 {
     enum { LINES = 16384, PROBES = 200000 };
     uint64_t rng = fixture_seed("error of observations");
@@ -90,7 +91,7 @@ static void the_error_is_what_the_formula_says(void **state)
 }
 
 /* A stream of ever new keys: few pass for known ones, and a key that comes often enough is still found. */
-static void an_endless_stream_does_not_fill_the_filter(void **state)
+TEST(an_endless_stream_does_not_fill_the_filter, fixture_arena_create, fixture_arena_destroy)
 {
     enum { LINES = 4096, STREAM = 40 * LINES, EVERY = 2 * LINES };
     uint64_t rng = fixture_seed("fading"), wrong = 0, frequent = random_next(&rng);
@@ -110,7 +111,7 @@ static void an_endless_stream_does_not_fill_the_filter(void **state)
 }
 
 /* Cores own partitions: each counts its own, and together they count what one core would. */
-static void counts_do_not_depend_on_the_number_of_cores(void **state)
+TEST(counts_do_not_depend_on_the_number_of_cores, fixture_arena_create, fixture_arena_destroy)
 {
     enum { CORES = 3, OBSERVATIONS = 60000 };
     uint64_t rng = fixture_seed("observations of several cores");
@@ -135,7 +136,7 @@ static void counts_do_not_depend_on_the_number_of_cores(void **state)
         ps_occurrence_fini(&some[i]);
 }
 
-static void counters_are_read_and_put_back(void **state)
+TEST(counters_are_read_and_put_back, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_occurrence_filter from, to;
     assert_true(ps_occurrence_init(&from, fixture_arena, 1 << 20, 5));
@@ -230,7 +231,7 @@ static void check_cuts(uint32_t lines, uint32_t keys)
     ps_occurrence_fini(&s);
 }
 
-static void a_cut_is_the_filter_as_it_was(void **state)
+TEST(a_cut_is_the_filter_as_it_was, fixture_arena_create, fixture_arena_destroy)
 {
     check_cuts(1, 300000);
     check_cuts(64, 2000000);
@@ -238,7 +239,7 @@ static void a_cut_is_the_filter_as_it_was(void **state)
 }
 
 /* A cut of what changed has the pieces that changed and no others. */
-static void a_cut_has_what_changed(void **state)
+TEST(a_cut_has_what_changed, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_occurrence_filter s;
     struct ps_occurrence_part piece;
@@ -276,7 +277,7 @@ static void a_cut_has_what_changed(void **state)
 
 /* No room to keep more lines aside: observations are lost, the cut is as it was, and after it they count
  * again. */
-static void lines_kept_aside_are_bounded(void **state)
+TEST(lines_kept_aside_are_bounded, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_occurrence_filter s;
     uint64_t rng = 3;
@@ -300,7 +301,7 @@ static void lines_kept_aside_are_bounded(void **state)
 }
 
 /* Filters are in checkpoints: a later version looks for a key's counters where this one put them. */
-static void counters_stay_where_checkpoints_have_them(void **state)
+TEST(counters_stay_where_checkpoints_have_them, fixture_arena_create, fixture_arena_destroy)
 {
     static const struct {
         uint64_t key;
@@ -323,7 +324,7 @@ static void counters_stay_where_checkpoints_have_them(void **state)
 }
 
 /* A few partitions at a time. */
-static void clearing_goes_in_slices(void **state)
+TEST(clearing_goes_in_slices, fixture_arena_create, fixture_arena_destroy)
 {
     enum { PARTITIONS = 10, AT_A_TIME = 3 };
     struct ps_occurrence_filter s;
@@ -344,7 +345,7 @@ static void clearing_goes_in_slices(void **state)
     ps_occurrence_fini(&s);
 }
 
-static void memory_is_taken_by_partition_and_may_run_out(void **state)
+TEST(memory_is_taken_by_partition_and_may_run_out, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_arena *small = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
     struct ps_occurrence_filter s;
@@ -363,24 +364,4 @@ static void memory_is_taken_by_partition_and_may_run_out(void **state)
     ps_occurrence_fini(&s);
     assert_int_equal(ps_arena_allocated_bytes(small), 0);
     ps_arena_destroy(small);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(a_key_is_wanted_with_its_nth_observation),
-        WITH_ARENA(counters_stay_where_checkpoints_have_them),
-        WITH_ARENA(clearing_goes_in_slices),
-        WITH_ARENA(a_count_is_never_too_small_while_nothing_fades),
-        WITH_ARENA(the_error_is_what_the_formula_says),
-        WITH_ARENA(an_endless_stream_does_not_fill_the_filter),
-        WITH_ARENA(counts_do_not_depend_on_the_number_of_cores),
-        WITH_ARENA(counters_are_read_and_put_back),
-        WITH_ARENA(a_cut_is_the_filter_as_it_was),
-        WITH_ARENA(a_cut_has_what_changed),
-        WITH_ARENA(lines_kept_aside_are_bounded),
-        WITH_ARENA(memory_is_taken_by_partition_and_may_run_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "ps/row/initializer.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 #include "ps/table/table_internal.h"
 
@@ -17,7 +18,7 @@ static void refused(struct mr_feature f, const char *expected)
     assert_int_equal(ps_arena_allocated_bytes(fixture_arena), 0);
 }
 
-static void test_what_comes_later_is_refused_by_name(void **state)
+TEST(test_what_comes_later_is_refused_by_name, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature plain = mr_feature_table("t", 4), f;
 #define REFUSED(field, value, expected)                                                                      \
@@ -29,7 +30,8 @@ static void test_what_comes_later_is_refused_by_name(void **state)
     REFUSED(initializer, 77, "initializer of an unknown number")
 }
 
-static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(void **state)
+TEST(test_a_lookup_without_insert_answers_first_values_and_keeps_nothing, fixture_arena_create,
+     fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(8);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -52,7 +54,7 @@ static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(
     ps_table_destroy(t);
 }
 
-static void test_no_keys_is_fine(void **state)
+TEST(test_no_keys_is_fine, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(8);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -67,7 +69,7 @@ static void test_no_keys_is_fine(void **state)
     ps_table_destroy(NULL);
 }
 
-static void test_rows_of_any_dim_hold_their_values(void **state)
+TEST(test_rows_of_any_dim_hold_their_values, fixture_arena_create, fixture_arena_destroy)
 {
     enum { COUNT = 400 };
     for (uint32_t dim = 1; dim <= MR_DIM_MAX; dim = dim < 20 ? dim + 1 : dim * 2 + (dim < 500)) {
@@ -92,7 +94,7 @@ static void test_rows_of_any_dim_hold_their_values(void **state)
     }
 }
 
-static void test_many_rows_and_what_they_cost(void **state)
+TEST(test_many_rows_and_what_they_cost, fixture_arena_create, fixture_arena_destroy)
 {
     enum { COUNT = 200000, CALL = 1000, DIM = 16 };
     struct mr_feature f = fixture_adagrad(DIM);
@@ -122,7 +124,7 @@ static void test_many_rows_and_what_they_cost(void **state)
 }
 
 /* However large the table: a core serves others in between. */
-static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
+TEST(test_a_table_that_nobody_uses_goes_back_in_slices, fixture_arena_create, fixture_arena_destroy)
 {
     enum { COUNT = 100000, CALL = 1000, DIM = 16 };
     struct mr_feature f = fixture_adagrad(DIM);
@@ -157,7 +159,7 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
     ps_arena_destroy(tombstone_arena);
 }
 
-static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
+TEST(test_at_the_capacity_new_keys_get_first_values_only, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(4);
     f.capacity_rows = 10;
@@ -182,7 +184,7 @@ static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
     ps_table_destroy(t);
 }
 
-static void test_at_the_memory_limit_the_table_serves_on(void **state)
+TEST(test_at_the_memory_limit_the_table_serves_on, fixture_arena_create, fixture_arena_destroy)
 {
     enum { CALL = 512, DIM = 64 };
     struct ps_arena *small = ps_arena_create(6 * PS_ARENA_HUGE_PAGE_BYTES);
@@ -218,7 +220,7 @@ static void test_at_the_memory_limit_the_table_serves_on(void **state)
     ps_arena_destroy(small);
 }
 
-static void test_a_table_that_does_not_fit_is_not_made(void **state)
+TEST(test_a_table_that_does_not_fit_is_not_made, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(4);
     struct ps_table *tables[600] = {0};
@@ -238,7 +240,7 @@ static void test_a_table_that_does_not_fit_is_not_made(void **state)
     ps_arena_destroy(small);
 }
 
-static void test_loaded_rows_replace_and_continue(void **state)
+TEST(test_loaded_rows_replace_and_continue, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(2);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -254,7 +256,7 @@ static void test_loaded_rows_replace_and_continue(void **state)
     ps_table_destroy(t);
 }
 
-static void test_clear_starts_afresh_and_gives_memory_back(void **state)
+TEST(test_clear_starts_afresh_and_gives_memory_back, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(16);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -278,23 +280,4 @@ static void test_clear_starts_afresh_and_gives_memory_back(void **state)
         assert_true(ps_arena_mapped_bytes(fixture_arena) + 2 * PS_ARENA_HUGE_PAGE_BYTES <= mapped);
     }
     ps_table_destroy(t);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_what_comes_later_is_refused_by_name),
-        WITH_ARENA(test_a_lookup_without_insert_answers_first_values_and_keeps_nothing),
-        WITH_ARENA(test_no_keys_is_fine),
-        WITH_ARENA(test_rows_of_any_dim_hold_their_values),
-        WITH_ARENA(test_many_rows_and_what_they_cost),
-        WITH_ARENA(test_a_table_that_nobody_uses_goes_back_in_slices),
-        WITH_ARENA(test_at_the_capacity_new_keys_get_first_values_only),
-        WITH_ARENA(test_at_the_memory_limit_the_table_serves_on),
-        WITH_ARENA(test_a_table_that_does_not_fit_is_not_made),
-        WITH_ARENA(test_loaded_rows_replace_and_continue),
-        WITH_ARENA(test_clear_starts_afresh_and_gives_memory_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "ps/row/row_use.h"
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM 4u
@@ -20,7 +21,7 @@ static struct ps_table *table_of(enum mr_admission admission, float arg)
     return fixture_table(&f, fixture_arena);
 }
 
-static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
+TEST(a_share_of_the_keys_is_admitted_whatever_the_order, fixture_arena_create, fixture_arena_destroy)
 {
     enum { KEYS = 20000, CALL = 100 };
     static const float shares[] = {0.01f, 0.3f, 0.9f, 1.0f};
@@ -59,7 +60,7 @@ static bool differs(const void *row, const void *other)
     return memcmp(row, other, DIM * sizeof(float)) != 0;
 }
 
-static void keys_that_are_not_admitted_get_their_first_values(void **state)
+TEST(keys_that_are_not_admitted_get_their_first_values, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature always = fixture_adagrad(DIM);
     struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *all = fixture_table(&always, fixture_arena);
@@ -93,7 +94,7 @@ static void push_inserting(struct ps_table *t, uint64_t key)
     assert_true(ps_table_push_step(t, &p, &budget_bytes));
 }
 
-static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
+TEST(a_row_is_made_with_the_nth_lookup_that_may, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3);
     const uint64_t twice[2] = {5, 5}, keys[4] = {0, UINT64_MAX, 0, 0};
@@ -172,7 +173,7 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
 
 /* The same rows with the same bits, and the same counts of keys without one, as if the lookup had come first;
  * in steps of any size. */
-static void a_push_whose_lookup_was_lost_is_an_observation(void **state)
+TEST(a_push_whose_lookup_was_lost_is_an_observation, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3), *calm = table_of(MR_ADMIT_OBSERVATIONS, 3);
     uint64_t keys[CALL_KEYS] = {0}, random = 1;
@@ -197,7 +198,7 @@ static void a_push_whose_lookup_was_lost_is_an_observation(void **state)
 }
 
 /* Partitions that have the push already have its observations. */
-static void what_a_push_leaves_out_is_not_seen_either(void **state)
+TEST(what_a_push_leaves_out_is_not_seen_either, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 1);
     uint64_t keys[CALL_KEYS] = {0}, excluded[MR_PARTITION_COUNT / 64], random = 2, seed = t->feature.seed;
@@ -215,7 +216,7 @@ static void what_a_push_leaves_out_is_not_seen_either(void **state)
     ps_table_destroy(t);
 }
 
-static void pushes_that_make_rows_make_those_of_admitted_keys(void **state)
+TEST(pushes_that_make_rows_make_those_of_admitted_keys, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *looked = table_of(MR_ADMIT_PROBABILITY, 0.5f);
     for (uint64_t key = 0; key < 300; key++) {
@@ -243,7 +244,7 @@ static void read_uses(void *self, struct ps_table *t, const uint64_t *keys, cons
 }
 
 /* A push is one use, also the one that makes the row. */
-static void a_push_that_makes_a_row_is_one_use(void **state)
+TEST(a_push_that_makes_a_row_is_one_use, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.eviction = MR_EVICT_LFU;
@@ -260,7 +261,7 @@ static void a_push_that_makes_a_row_is_one_use(void **state)
     ps_table_destroy(t);
 }
 
-static void observations_are_read_and_put_back(void **state)
+TEST(observations_are_read_and_put_back, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *from = table_of(MR_ADMIT_OBSERVATIONS, 3), *to = table_of(MR_ADMIT_OBSERVATIONS, 3),
                     *always = table_of(MR_ADMIT_ALWAYS, 0);
@@ -302,7 +303,7 @@ static void check_refused(struct ps_table *t, uint32_t partition, uint32_t first
     assert_string_equal(text, expected);
 }
 
-static void observations_of_another_filter_are_refused(void **state)
+TEST(observations_of_another_filter_are_refused, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3);
     _Alignas(4) uint8_t stored[PS_FILTER_PIECE_BYTES_MAX] = {64, 0, 0, 0, 3, 0, 0, 0};
@@ -324,7 +325,7 @@ static void observations_of_another_filter_are_refused(void **state)
     ps_table_destroy(t);
 }
 
-static void the_filter_counts_against_the_tables_memory(void **state)
+TEST(the_filter_counts_against_the_tables_memory, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.admission = MR_ADMIT_OBSERVATIONS;
@@ -357,7 +358,7 @@ static struct ps_table *table_of_rows(const struct mr_feature *f, uint64_t rows)
 /* The filter's first line for a partition is taken only where the table's memory has room for it. What is not
  * counted then is said, and, where the first observation is the one that is wanted, makes its row all the
  * same. */
-static void the_filter_stops_at_the_tables_memory(void **state)
+TEST(the_filter_stops_at_the_tables_memory, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 20000 };
     const struct {
@@ -393,7 +394,7 @@ static void the_filter_stops_at_the_tables_memory(void **state)
 }
 
 /* However large the filter that was asked for. */
-static void a_filter_leaves_memory_for_rows(void **state)
+TEST(a_filter_leaves_memory_for_rows, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.admission = MR_ADMIT_OBSERVATIONS;
@@ -412,24 +413,4 @@ static void a_filter_leaves_memory_for_rows(void **state)
     assert_true(ps_table_rows(t) > rows + 900); /* some keys' counters fade in between */
     assert_int_equal(ps_table_counters(t)->observations_not_counted, 0);
     ps_table_destroy(t);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(a_share_of_the_keys_is_admitted_whatever_the_order),
-        WITH_ARENA(keys_that_are_not_admitted_get_their_first_values),
-        WITH_ARENA(a_row_is_made_with_the_nth_lookup_that_may),
-        WITH_ARENA(a_push_whose_lookup_was_lost_is_an_observation),
-        WITH_ARENA(what_a_push_leaves_out_is_not_seen_either),
-        WITH_ARENA(pushes_that_make_rows_make_those_of_admitted_keys),
-        WITH_ARENA(a_push_that_makes_a_row_is_one_use),
-        WITH_ARENA(observations_are_read_and_put_back),
-        WITH_ARENA(observations_of_another_filter_are_refused),
-        WITH_ARENA(the_filter_counts_against_the_tables_memory),
-        WITH_ARENA(the_filter_stops_at_the_tables_memory),
-        WITH_ARENA(a_filter_leaves_memory_for_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { DIM = 21, BAGS = 80, KEYS_MAX = BAGS * 20, UNIVERSE = 250 };
@@ -185,12 +186,11 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
     ps_table_destroy(plain);
 }
 
-static void test_bags_against_single_keys(void **state)
+TEST(test_bags_against_single_keys, fixture_arena_create, fixture_arena_destroy)
 {
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
     uint64_t rng = fixture_seed("table_bags");
-    (void)state;
     for (uint32_t p = 0; p < 3; p++)
         for (uint32_t d = 0; d < 4; d++)
             for (uint32_t options = 0; options < 4; options++)
@@ -198,7 +198,7 @@ static void test_bags_against_single_keys(void **state)
 }
 
 /* A sum begins with 0, to which -0 adds nothing. */
-static void test_single_keys_are_summed(void **state)
+TEST(test_single_keys_are_summed, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.initializer = MR_INIT_CONSTANT;
@@ -207,7 +207,6 @@ static void test_single_keys_are_summed(void **state)
     uint64_t keys[BAGS], budget_bytes = UINT64_MAX;
     uint32_t offsets[BAGS + 1];
     static float out[BAGS * DIM];
-    (void)state;
     for (uint32_t b = 0; b <= BAGS; b++)
         offsets[b] = b;
     for (uint32_t b = 0; b < BAGS; b++)
@@ -222,10 +221,9 @@ static void test_single_keys_are_summed(void **state)
     ps_table_destroy(t);
 }
 
-static void test_divisors(void **state)
+TEST(test_divisors)
 {
     static const float weights[4] = {1, -2, 0.5f, 4};
-    (void)state;
     assert_true(mr_bag_divisor(MR_POOL_SUM, weights, 4) == 1);
     assert_true(mr_bag_divisor(MR_POOL_MEAN, weights, 4) == 3.5f);
     assert_true(mr_bag_divisor(MR_POOL_SQRTN, weights, 4) == sqrtf(21.25f));
@@ -239,16 +237,4 @@ static void test_divisors(void **state)
         assert_true(mr_bag_divisor(MR_POOL_SQRTN, ones, count) == mr_bag_divisor(MR_POOL_SQRTN, NULL, count));
         assert_true(mr_bag_divisor(MR_POOL_MEAN, ones, count) == mr_bag_divisor(MR_POOL_MEAN, NULL, count));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bags_against_single_keys, fixture_arena_create,
-                                        fixture_arena_destroy),
-        cmocka_unit_test_setup_teardown(test_single_keys_are_summed, fixture_arena_create,
-                                        fixture_arena_destroy),
-        cmocka_unit_test(test_divisors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "ps/index/index_internal.h"
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define KEYS      60000u
@@ -58,9 +59,8 @@ static void look_up_all(struct ps_table *t, const uint64_t *keys, bool insert)
         table_lookup(t, keys + i, CALL_KEYS, insert, out);
 }
 
-static void test_rows_of_chosen_keys_take_the_work_of_any(void **state)
+TEST(test_rows_of_chosen_keys_take_the_work_of_any, fixture_arena_create, fixture_arena_destroy)
 {
-    (void)state;
     static uint64_t keys[KEYS];
     uint64_t rng = fixture_seed("chosen keys"), of_any = 0;
     for (enum choice choice = ANY; choice < CHOICES; choice++) {
@@ -96,9 +96,8 @@ static uint64_t probes_of_push(const struct ps_table *t, const uint64_t *keys)
     return probes;
 }
 
-static void test_pushes_of_chosen_keys_take_the_work_of_any(void **state)
+TEST(test_pushes_of_chosen_keys_take_the_work_of_any, fixture_arena_create, fixture_arena_destroy)
 {
-    (void)state;
     static uint64_t keys[KEYS];
     uint64_t rng = fixture_seed("chosen keys of a push"), of_any = 0;
     const struct mr_feature f = fixture_adagrad(DIM);
@@ -113,10 +112,9 @@ static void test_pushes_of_chosen_keys_take_the_work_of_any(void **state)
 }
 
 /* What goes into checkpoints, and what a client sees, is the same whatever the secret is. */
-static void test_rows_do_not_depend_on_the_secret(void **state)
+TEST(test_rows_do_not_depend_on_the_secret, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 3000 };
-    (void)state;
     static const struct ps_key_secret secrets[] = {{{1, 2}}, {{UINT64_C(0x9e3779b97f4a7c15), 77}}};
     static float rows[2][ROWS * DIM];
     float gradients[ROWS * DIM];
@@ -143,17 +141,4 @@ static void test_rows_do_not_depend_on_the_secret(void **state)
     assert_int_equal(counts[0], counts[1]);
     assert_true(counts[0] > 0 && counts[0] < ROWS);
     assert_memory_equal(rows[0], rows[1], sizeof(rows[0]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rows_of_chosen_keys_take_the_work_of_any, fixture_arena_create,
-                                        fixture_arena_destroy),
-        cmocka_unit_test_setup_teardown(test_pushes_of_chosen_keys_take_the_work_of_any, fixture_arena_create,
-                                        fixture_arena_destroy),
-        cmocka_unit_test_setup_teardown(test_rows_do_not_depend_on_the_secret, fixture_arena_create,
-                                        fixture_arena_destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

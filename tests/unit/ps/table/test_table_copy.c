@@ -3,6 +3,7 @@
 #include "ps/table/table_internal.h"
 #include "ps/table/table_copy.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM        3u
@@ -174,7 +175,7 @@ static void call(struct fixture *f)
 }
 
 /* Rows are made, change and go, and partitions grow and shrink, while they are copied. */
-static void test_what_changes_is_copied_again(void **state)
+TEST(test_what_changes_is_copied_again, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->keys_each = KEYS_EACH / 4;
@@ -202,7 +203,7 @@ static void test_what_changes_is_copied_again(void **state)
 }
 
 /* Keys enter the log once each, however often they change. */
-static void test_a_row_that_changes_often_waits_once(void **state)
+TEST(test_a_row_that_changes_often_waits_once, set_up, tear_down)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 100; i++)
@@ -218,7 +219,7 @@ static void test_a_row_that_changes_often_waits_once(void **state)
 }
 
 /* A checkpoint after a copy has every row, because the copy has used up the marks. */
-static void test_the_next_cut_is_of_every_row(void **state)
+TEST(test_the_next_cut_is_of_every_row, set_up, tear_down)
 {
     struct fixture *f = *state;
     look_up(f);
@@ -227,7 +228,7 @@ static void test_the_next_cut_is_of_every_row(void **state)
     assert_false(ps_table_delta_possible(f->from));
 }
 
-static void test_a_dropped_partition_is_empty(void **state)
+TEST(test_a_dropped_partition_is_empty, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint32_t slices = 0;
@@ -251,7 +252,7 @@ static void test_a_dropped_partition_is_empty(void **state)
 }
 
 /* Observations that came before and while the filter was copied count at the other table. */
-static void test_observations_go_along(void **state)
+TEST(test_observations_go_along, set_up_counting, tear_down)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 60; i++)
@@ -283,16 +284,4 @@ static void test_observations_go_along(void **state)
     uint64_t budget = UINT64_MAX;
     assert_false(ps_table_drop_partition(f->to, partition_at(0), &budget));
     assert_null(f->to->filter.counters[partition_at(0)]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_changes_is_copied_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_row_that_changes_often_waits_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_the_next_cut_is_of_every_row, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_dropped_partition_is_empty, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_observations_go_along, set_up_counting, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

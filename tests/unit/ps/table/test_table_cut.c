@@ -2,6 +2,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM      MODELLED_DIM
@@ -121,7 +122,7 @@ static void anything(struct fixture *f)
     }
 }
 
-static void test_random_operations_under_cuts(void **state)
+TEST(test_random_operations_under_cuts, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->m.rng = fixture_seed("cut under load");
@@ -145,7 +146,7 @@ static void test_random_operations_under_cuts(void **state)
 }
 
 /* All keys of a few partitions: they grow again and again while the cursor stands in one. */
-static void test_growth_under_the_cursor(void **state)
+TEST(test_growth_under_the_cursor, set_up, tear_down)
 {
     enum { COUNT = 4000 };
     struct fixture *f = *state;
@@ -169,7 +170,7 @@ static void test_growth_under_the_cursor(void **state)
     cut_end(f);
 }
 
-static void test_an_aborted_cut_leaves_no_trace(void **state)
+TEST(test_an_aborted_cut_leaves_no_trace, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->m.rng = fixture_seed("abort");
@@ -192,7 +193,7 @@ static void test_an_aborted_cut_leaves_no_trace(void **state)
     model_check(&f->m.model, f->m.table);
 }
 
-static void test_an_empty_table_is_cut_at_once(void **state)
+TEST(test_an_empty_table_is_cut_at_once, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->m.rng = 1;
@@ -219,7 +220,7 @@ static void count_moved(void *self, struct ps_table *t, const uint64_t *keys, co
 }
 
 /* Keys that are put in make others of their partition give way, also to where the cut has been. */
-static void test_rows_that_give_way_past_the_cursor(void **state)
+TEST(test_rows_that_give_way_past_the_cursor, set_up, tear_down)
 {
     enum { PARTITION = 3, ROWS_MIN = 1000, ROWS_MAX = 1400 };
     struct fixture *f = *state;
@@ -252,7 +253,7 @@ static void test_rows_that_give_way_past_the_cursor(void **state)
 }
 
 /* A cut is aborted while a partition has rows in its old buckets yet: the next one has all of them. */
-static void test_an_abort_while_a_partition_moves(void **state)
+TEST(test_an_abort_while_a_partition_moves, set_up, tear_down)
 {
     enum { PARTITION = 3 };
     struct fixture *f = *state;
@@ -279,18 +280,4 @@ static void test_an_abort_while_a_partition_moves(void **state)
         assert_int_equal(check->emitted[i], 1);
     free(check);
     free(row);
-}
-
-int main(void)
-{
-#define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_TABLE(test_random_operations_under_cuts),
-        WITH_TABLE(test_growth_under_the_cursor),
-        WITH_TABLE(test_rows_that_give_way_past_the_cursor),
-        WITH_TABLE(test_an_abort_while_a_partition_moves),
-        WITH_TABLE(test_an_aborted_cut_leaves_no_trace),
-        WITH_TABLE(test_an_empty_table_is_cut_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

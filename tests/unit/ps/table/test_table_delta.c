@@ -4,6 +4,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM      MODELLED_DIM
@@ -141,7 +142,7 @@ static void cut_to_the_end(struct fixture *f)
             anything(f);
 }
 
-static void test_a_chain_is_the_table(void **state)
+TEST(test_a_chain_is_the_table, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->m.rng = fixture_seed("chain");
@@ -167,7 +168,7 @@ static void test_a_chain_is_the_table(void **state)
 
 /* What was not touched does not come again; what changes while a cut runs is in the next one, whether it was
  * given out or not. */
-static void test_a_delta_has_what_changed(void **state)
+TEST(test_a_delta_has_what_changed, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t keys[3] = {5, 6, 7};
@@ -220,7 +221,7 @@ static uint64_t rows_of_delta(struct fixture *f)
     return rows;
 }
 
-static void test_uses_are_changes_where_they_are_kept(void **state)
+TEST(test_uses_are_changes_where_they_are_kept, set_up_with_uses, tear_down)
 {
     struct fixture *f = *state;
     uint64_t keys[CALL_MAX], one = 42;
@@ -278,7 +279,7 @@ static void push_inserting(struct fixture *f, const uint64_t keys[ALL])
     assert_true(ps_table_push_step(f->m.table, &p, &budget_bytes));
 }
 
-static void test_rows_are_marked_where_their_partition_went(void **state)
+TEST(test_rows_are_marked_where_their_partition_went, set_up, tear_down)
 {
     for (uint32_t push = 0; push < 2; push++) {
         tear_down(state);
@@ -303,7 +304,7 @@ static void remove_row_of(struct ps_table *t, uint64_t key)
 }
 
 /* A full cut has none of the rows that went before it: the next delta need not say so. */
-static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
+TEST(test_what_went_before_a_full_cut_is_not_said_again, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
@@ -327,7 +328,7 @@ static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
 }
 
 /* A cut may have all its rows, and its filter not. */
-static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
+TEST(test_there_is_no_delta_while_a_filter_is_cut, set_up, tear_down)
 {
     struct mr_feature feature = fixture_adagrad(DIM);
     struct fixture *f = *state;
@@ -351,7 +352,7 @@ static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
     ps_table_destroy(t);
 }
 
-static void test_loaded_rows_are_as_saved(void **state)
+TEST(test_loaded_rows_are_as_saved, set_up, tear_down)
 {
     struct fixture *f = *state;
     float stored[2 * DIM] = {1, 2, 3, 4, 5, 6}, out[DIM];
@@ -369,7 +370,7 @@ static void test_loaded_rows_are_as_saved(void **state)
 }
 
 /* More keys go than are kept: the next cut must be of every row, and keeps what goes from then on. */
-static void test_too_many_that_go_are_forgotten(void **state)
+TEST(test_too_many_that_go_are_forgotten, set_up, tear_down)
 {
     enum { COUNT = 8000 };
     struct fixture *f = *state;
@@ -400,7 +401,7 @@ static void test_too_many_that_go_are_forgotten(void **state)
     ps_table_cut_abort(f->m.table);
 }
 
-static void test_without_marks_there_is_no_delta(void **state)
+TEST(test_without_marks_there_is_no_delta, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature feature = fixture_adagrad(DIM);
@@ -412,22 +413,4 @@ static void test_without_marks_there_is_no_delta(void **state)
     assert_int_equal(t->index.marks, 0);
     assert_false(ps_table_delta_possible(t));
     ps_table_destroy(t);
-}
-
-int main(void)
-{
-#define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_TABLE(test_a_chain_is_the_table),
-        WITH_TABLE(test_a_delta_has_what_changed),
-        cmocka_unit_test_setup_teardown(test_uses_are_changes_where_they_are_kept, set_up_with_uses,
-                                        tear_down),
-        WITH_TABLE(test_rows_are_marked_where_their_partition_went),
-        WITH_TABLE(test_what_went_before_a_full_cut_is_not_said_again),
-        WITH_TABLE(test_there_is_no_delta_while_a_filter_is_cut),
-        WITH_TABLE(test_loaded_rows_are_as_saved),
-        WITH_TABLE(test_too_many_that_go_are_forgotten),
-        WITH_TABLE(test_without_marks_there_is_no_delta),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "table_fixture.h"
 #include "ps/table/table_internal.h"
+#include "tests/test.h"
 
 enum { DIM = 6, KEYS = 70, STEPS = 60, STATE_MAX = 2 * DIM + 2, BAG_KEYS = 7 };
 
@@ -142,7 +143,7 @@ static void check(const struct mr_feature *f, uint64_t seed)
     world_end(&w);
 }
 
-static void test_rows_are_those_of_torch(void **state)
+TEST(test_rows_are_those_of_torch, fixture_arena_create, fixture_arena_destroy)
 {
     static const uint32_t optimizers[] = {MR_OPT_SGD, MR_OPT_MOMENTUM, MR_OPT_ADAGRAD, MR_OPT_ADAM,
                                           MR_OPT_ADAMW};
@@ -160,7 +161,7 @@ static void test_rows_are_those_of_torch(void **state)
 }
 
 /* They are as they were when they last had a gradient. */
-static void test_lookups_without_a_step(void **state)
+TEST(test_lookups_without_a_step, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_feature f = dense(MR_OPT_MOMENTUM, 0);
     const float gradient[DIM] = {1, 1, 1, 1, 1, 1};
@@ -180,7 +181,7 @@ static void test_lookups_without_a_step(void **state)
 }
 
 /* Gradients that are not finite are left out: then the step is one of those without a gradient. */
-static void test_a_step_whose_gradient_is_not_finite(void **state)
+TEST(test_a_step_whose_gradient_is_not_finite, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_feature f = dense(MR_OPT_MOMENTUM, 0.01f);
     float gradient[DIM] = {1, 1, 1, 1, 1, 1};
@@ -217,7 +218,7 @@ static void test_a_step_whose_gradient_is_not_finite(void **state)
 enum { SLICE_BYTES = 32 << 10 };
 
 /* Rows that have missed many steps are few to a slice, once the first ones have shown it. */
-static void test_slices_are_short_where_many_steps_were_missed(void **state)
+TEST(test_slices_are_short_where_many_steps_were_missed, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_feature f = dense(MR_OPT_ADAMW, 0.01f);
     uint64_t keys[KEYS], step = 100000, budget_bytes;
@@ -287,7 +288,7 @@ static void set_rows(struct world *w, const uint64_t *keys, uint32_t count, bool
 }
 
 /* What is read, with its state, goes on elsewhere as it would have here. */
-static void test_rows_that_are_read_and_set(void **state)
+TEST(test_rows_that_are_read_and_set, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_feature f = dense(MR_OPT_ADAM, 0.01f);
     struct world w, other;
@@ -319,7 +320,7 @@ static void test_rows_that_are_read_and_set(void **state)
 }
 
 /* Without state they are what they are set to in the step that sets them. */
-static void test_rows_that_are_set_late(void **state)
+TEST(test_rows_that_are_set_late, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_feature f = dense(MR_OPT_SGD, 0.5f);
     const uint64_t key = 5;
@@ -334,18 +335,4 @@ static void test_rows_that_are_set_late(void **state)
     lookup(&w, &key, 1, NULL, 0, 1001, is);
     assert_true(is[0] < row[0]);
     world_end(&w);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_rows_are_those_of_torch),
-        WITH_ARENA(test_lookups_without_a_step),
-        WITH_ARENA(test_a_step_whose_gradient_is_not_finite),
-        WITH_ARENA(test_slices_are_short_where_many_steps_were_missed),
-        WITH_ARENA(test_rows_that_are_read_and_set),
-        WITH_ARENA(test_rows_that_are_set_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM      4u
@@ -71,20 +72,20 @@ static void check_unseen(enum mr_eviction eviction, uint64_t capacity, const cha
     ps_table_destroy(t);
 }
 
-static void rows_unseen_for_too_many_seconds_go(void **state)
+TEST(rows_unseen_for_too_many_seconds_go, fixture_arena_create, fixture_arena_destroy)
 {
     check_unseen(MR_EVICT_AGE, 0, "eviction by age");
     check_unseen(MR_EVICT_AGE, CAPACITY, "eviction by age at a limit");
 }
 
-static void rows_unseen_for_too_many_steps_go(void **state)
+TEST(rows_unseen_for_too_many_steps_go, fixture_arena_create, fixture_arena_destroy)
 {
     check_unseen(MR_EVICT_STEPS, 0, "eviction by steps");
     check_unseen(MR_EVICT_STEPS, CAPACITY, "eviction by steps at a limit");
 }
 
 /* At a limit new rows take the place of the stalest, long before its time is up. */
-static void the_stalest_row_goes_at_a_limit(void **state)
+TEST(the_stalest_row_goes_at_a_limit, fixture_arena_create, fixture_arena_destroy)
 {
     static const enum mr_eviction by[] = {MR_EVICT_AGE, MR_EVICT_STEPS};
     enum { ROWS = 8, FIRST = 100, TIMES = 80 }; /* so few rows that every sample has all of them */
@@ -119,7 +120,7 @@ static void the_stalest_row_goes_at_a_limit(void **state)
 }
 
 /* Ten times as many keys as there may be rows, some of them used all the time. */
-static void used_rows_stay_at_a_limit(void **state)
+TEST(used_rows_stay_at_a_limit, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 1000, HOT = 200, NEW = 50, STEPS = 200 };
     struct mr_feature f = feature_of(MR_EVICT_STEPS, 1000000);
@@ -142,7 +143,7 @@ static void used_rows_stay_at_a_limit(void **state)
 }
 
 /* What was used in this second, or by this step, stays: calls in progress may hold it. */
-static void rows_of_now_stay_at_a_limit(void **state)
+TEST(rows_of_now_stay_at_a_limit, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 100 };
     struct mr_feature f = feature_of(MR_EVICT_AGE, 1000);
@@ -162,7 +163,7 @@ static void rows_of_now_stay_at_a_limit(void **state)
 }
 
 /* A table over its limit, which a checkpoint or an alteration made so, returns to it. */
-static void stale_rows_beyond_the_limit_go(void **state)
+TEST(stale_rows_beyond_the_limit_go, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_STEPS, 1000000), less = f;
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -184,7 +185,7 @@ static void stale_rows_beyond_the_limit_go(void **state)
 
 /* The index shrinks while the cursor is on its way: it still comes by every row, though the clock stands
  * still from then on. */
-static void no_row_is_passed_over_while_the_index_shrinks(void **state)
+TEST(no_row_is_passed_over_while_the_index_shrinks, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 60000 };
     struct mr_feature f = feature_of(MR_EVICT_STEPS, 10);
@@ -204,7 +205,7 @@ static void no_row_is_passed_over_while_the_index_shrinks(void **state)
     ps_table_destroy(t);
 }
 
-static void a_read_only_lookup_does_not_keep_a_row(void **state)
+TEST(a_read_only_lookup_does_not_keep_a_row, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -222,7 +223,7 @@ static void a_read_only_lookup_does_not_keep_a_row(void **state)
     ps_table_destroy(t);
 }
 
-static void small_rows_go_once_they_are_idle(void **state)
+TEST(small_rows_go_once_they_are_idle, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_NORM, 0.5f);
     f.initializer = MR_INIT_CONSTANT;
@@ -255,7 +256,7 @@ static void small_rows_go_once_they_are_idle(void **state)
 
 /* Values never change here: whatever a large call answers is the keys' first values, also when rows that it
  * has found are in the way of rows that it makes. */
-static void rows_that_a_call_holds_stay(void **state)
+TEST(rows_that_a_call_holds_stay, fixture_arena_create, fixture_arena_destroy)
 {
     enum { CALL = 500 };
     uint64_t rng = fixture_seed("rows held by a call");
@@ -316,7 +317,7 @@ static void let_go_of_others(struct ps_table *t)
 }
 
 /* Where memory is the limit, a row of the same group goes, unless the call holds it. */
-static void a_row_that_a_call_holds_stays_at_the_memory_limit(void **state)
+TEST(a_row_that_a_call_holds_stays_at_the_memory_limit, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature plain = fixture_adagrad(DIM_LARGE);
     static float out[2 * DIM_LARGE], expected[2 * DIM_LARGE];
@@ -390,7 +391,7 @@ static void check_one_goes_for(struct ps_table *t, uint64_t key, const uint64_t 
     assert_false(has_large_row(t, keys[0]));
 }
 
-static void a_full_partition_loses_one_of_its_own_rows(void **state)
+TEST(a_full_partition_loses_one_of_its_own_rows, fixture_arena_create, fixture_arena_destroy)
 {
     for (uint32_t has_place = 0; has_place < 2; has_place++) {
         struct mr_feature f = fixture_adagrad(DIM_LARGE);
@@ -410,7 +411,7 @@ static void a_full_partition_loses_one_of_its_own_rows(void **state)
 }
 
 /* Here it is the node that has no memory for more buckets, of whatever number. */
-static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
+TEST(a_full_partition_loses_one_at_the_nodes_limit, fixture_arena_create, fixture_arena_destroy)
 {
     struct ps_arena *small = ps_arena_create(6 * PS_ARENA_HUGE_PAGE_BYTES);
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
@@ -428,7 +429,7 @@ static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
 
 /* The memory left is just what a partition's first bucket takes: a row of another one makes room for its
  * row. */
-static void the_last_bytes_are_for_a_first_bucket(void **state)
+TEST(the_last_bytes_are_for_a_first_bucket, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
     uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
@@ -452,7 +453,7 @@ static void the_last_bytes_are_for_a_first_bucket(void **state)
 
 /* Also in a table that a checkpoint brought beyond its limit: the partition has room for the key, and the
  * group has none. */
-static void beyond_the_limit_rows_of_the_group_make_room(void **state)
+TEST(beyond_the_limit_rows_of_the_group_make_room, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
     uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
@@ -476,7 +477,7 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
 
 /* Nobody evicts for long, as on a frozen node: what is due then is one round over the table, not one for each
  * second. */
-static void what_is_due_is_one_round(void **state)
+TEST(what_is_due_is_one_round, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -498,7 +499,7 @@ static void what_is_due_is_one_round(void **state)
 }
 
 /* A push is one as well. */
-static void pushes_let_other_rows_go(void **state)
+TEST(pushes_let_other_rows_go, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 10 };
     const float gradient[DIM] = {1, 1, 1, 1};
@@ -519,7 +520,7 @@ static void pushes_let_other_rows_go(void **state)
 }
 
 /* However often the cursor comes by: the others' places are for others. */
-static void no_row_is_a_candidate_twice(void **state)
+TEST(no_row_is_a_candidate_twice, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 100;
@@ -536,7 +537,7 @@ static void no_row_is_a_candidate_twice(void **state)
 }
 
 /* One key at a time: each is a use, by which other rows grow older. */
-static void single_lookups_keep_a_row(void **state)
+TEST(single_lookups_keep_a_row, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 200;
@@ -550,7 +551,7 @@ static void single_lookups_keep_a_row(void **state)
     ps_table_destroy(t);
 }
 
-static void a_new_key_takes_the_place_of_an_old_one(void **state)
+TEST(a_new_key_takes_the_place_of_an_old_one, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 1000;
@@ -591,7 +592,7 @@ static void check_memory(struct ps_table *t, uint32_t dim, uint64_t memory_bytes
 
 /* Of large rows there are so few that partitions without any must still be able to have their first
  * buckets. */
-static void a_table_keeps_to_its_memory(void **state)
+TEST(a_table_keeps_to_its_memory, fixture_arena_create, fixture_arena_destroy)
 {
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t dim = i < 2 ? 64 : DIM_LARGE;
@@ -628,13 +629,13 @@ static void check_node_limit(uint32_t dim)
     ps_arena_destroy(small);
 }
 
-static void at_the_nodes_limit_rows_go_too(void **state)
+TEST(at_the_nodes_limit_rows_go_too, fixture_arena_create, fixture_arena_destroy)
 {
     check_node_limit(64);
     check_node_limit(DIM_LARGE);
 }
 
-static void limits_are_shared_over_cores(void **state)
+TEST(limits_are_shared_over_cores, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.capacity_rows = 11;
@@ -657,7 +658,7 @@ static void limits_are_shared_over_cores(void **state)
     ps_table_destroy(t);
 }
 
-static void rows_loaded_beyond_the_limit_go_little_by_little(void **state)
+TEST(rows_loaded_beyond_the_limit_go_little_by_little, fixture_arena_create, fixture_arena_destroy)
 {
     for (uint32_t by_memory = 0; by_memory < 2; by_memory++) {
         struct mr_feature f = feature_of(MR_EVICT_LRU, 0), free_of_limits = f;
@@ -748,13 +749,13 @@ static void check_cut(bool room)
     free(check);
 }
 
-static void a_cut_loses_no_row_to_eviction(void **state)
+TEST(a_cut_loses_no_row_to_eviction, fixture_arena_create, fixture_arena_destroy)
 {
     check_cut(false);
     check_cut(true);
 }
 
-static void rows_over_age_wait_for_the_cut(void **state)
+TEST(rows_over_age_wait_for_the_cut, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
     struct cut_check *check = calloc(1, sizeof(*check));
@@ -781,7 +782,7 @@ static void rows_over_age_wait_for_the_cut(void **state)
 }
 
 /* Nor is one taken from a cut without room where memory is the limit. */
-static void a_cut_keeps_its_rows_at_the_memory_limit(void **state)
+TEST(a_cut_keeps_its_rows_at_the_memory_limit, fixture_arena_create, fixture_arena_destroy)
 {
     struct cut_check *check = calloc(1, sizeof(*check));
     struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
@@ -805,7 +806,7 @@ static void a_cut_keeps_its_rows_at_the_memory_limit(void **state)
 }
 
 /* They go into it at once, before it comes by. */
-static void rows_over_age_go_into_a_cut_with_room(void **state)
+TEST(rows_over_age_go_into_a_cut_with_room, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
     struct cut_check *check = calloc(1, sizeof(*check));
@@ -829,7 +830,7 @@ static void rows_over_age_go_into_a_cut_with_room(void **state)
 
 /* Without room, rows that the cut has been through are found, however far the cursor had come before the cut
  * began; others stay, also those that were to go next. */
-static void what_a_cut_has_been_through_makes_room_at_once(void **state)
+TEST(what_a_cut_has_been_through_makes_room_at_once, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     struct cut_check *check = calloc(1, sizeof(*check));
@@ -850,41 +851,4 @@ static void what_a_cut_has_been_through_makes_room_at_once(void **state)
         ps_table_destroy(t);
     }
     free(check);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(rows_unseen_for_too_many_seconds_go),
-        WITH_ARENA(rows_unseen_for_too_many_steps_go),
-        WITH_ARENA(the_stalest_row_goes_at_a_limit),
-        WITH_ARENA(used_rows_stay_at_a_limit),
-        WITH_ARENA(rows_of_now_stay_at_a_limit),
-        WITH_ARENA(stale_rows_beyond_the_limit_go),
-        WITH_ARENA(no_row_is_passed_over_while_the_index_shrinks),
-        WITH_ARENA(a_read_only_lookup_does_not_keep_a_row),
-        WITH_ARENA(small_rows_go_once_they_are_idle),
-        WITH_ARENA(rows_that_a_call_holds_stay),
-        WITH_ARENA(a_row_that_a_call_holds_stays_at_the_memory_limit),
-        WITH_ARENA(a_full_partition_loses_one_of_its_own_rows),
-        WITH_ARENA(a_full_partition_loses_one_at_the_nodes_limit),
-        WITH_ARENA(the_last_bytes_are_for_a_first_bucket),
-        WITH_ARENA(beyond_the_limit_rows_of_the_group_make_room),
-        WITH_ARENA(what_is_due_is_one_round),
-        WITH_ARENA(single_lookups_keep_a_row),
-        WITH_ARENA(pushes_let_other_rows_go),
-        WITH_ARENA(no_row_is_a_candidate_twice),
-        WITH_ARENA(a_new_key_takes_the_place_of_an_old_one),
-        WITH_ARENA(a_table_keeps_to_its_memory),
-        WITH_ARENA(at_the_nodes_limit_rows_go_too),
-        WITH_ARENA(limits_are_shared_over_cores),
-        WITH_ARENA(rows_loaded_beyond_the_limit_go_little_by_little),
-        WITH_ARENA(a_cut_loses_no_row_to_eviction),
-        WITH_ARENA(rows_over_age_wait_for_the_cut),
-        WITH_ARENA(a_cut_keeps_its_rows_at_the_memory_limit),
-        WITH_ARENA(rows_over_age_go_into_a_cut_with_room),
-        WITH_ARENA(what_a_cut_has_been_through_makes_room_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { UNIVERSE = 20000, CAPACITY = 2000, TRACE = 200000, CALL = 16 };
@@ -93,7 +94,7 @@ static double table_hits(struct ps_table *t)
     return 1.0 - (double)ps_table_counters(t)->keys_missing / TRACE;
 }
 
-static void hits_come_close_to_those_of_the_exact_policy(void **state)
+TEST(hits_come_close_to_those_of_the_exact_policy)
 {
     static const double exponents[] = {0.7, 1.05, 1.3};
     uint64_t rng = fixture_seed("hits");
@@ -113,7 +114,7 @@ static void hits_come_close_to_those_of_the_exact_policy(void **state)
     ps_arena_destroy(arena);
 }
 
-static void the_same_calls_keep_the_same_rows(void **state)
+TEST(the_same_calls_keep_the_same_rows)
 {
     uint64_t rng = fixture_seed("the same calls");
     struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
@@ -128,13 +129,4 @@ static void the_same_calls_keep_the_same_rows(void **state)
         ps_table_destroy(b);
     }
     ps_arena_destroy(arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hits_come_close_to_those_of_the_exact_policy),
-        cmocka_unit_test(the_same_calls_keep_the_same_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "table_fixture.h"
 #include "dataplane/optimizer/kernels.h"
 #include "ps/table/table_group.h"
+#include "tests/test.h"
 
 enum { KEYS = 20000 };
 
@@ -59,7 +60,7 @@ static void check_table(const struct mr_kernels *kernels)
     ps_table_destroy(t);
 }
 
-static void test_groups_of_a_table(void **state)
+TEST(test_groups_of_a_table, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_kernels *kernels;
     for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++)
@@ -141,21 +142,11 @@ static void check_rows(const struct mr_kernels *kernels, uint32_t dim)
     ps_table_destroy(t);
 }
 
-static void test_rows_of_any_number(void **state)
+TEST(test_rows_of_any_number, fixture_arena_create, fixture_arena_destroy)
 {
     const struct mr_kernels *kernels;
     for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++)
         for (uint32_t dim = 1; dim <= 64; dim *= 4) /* rows of 4 bytes are the shortest */
             if (ps_group_stages_of(kernels->vectors) != NULL)
                 check_rows(kernels, dim);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_groups_of_a_table),
-        WITH_ARENA(test_rows_of_any_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "ps/base/key_hash.h"
 #include "dataplane/optimizer/rounding.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { DIM_MAX = 40, UNIVERSE = 50, KEYS_MAX = 120 };
@@ -174,7 +175,7 @@ static void check_pushes(const struct mr_feature *f, uint64_t rng)
     ps_table_destroy(t);
 }
 
-static void rows_are_the_models_on_every_width(void **state)
+TEST(rows_are_the_models_on_every_width, fixture_arena_create, tear_down)
 {
     uint64_t seed = fixture_seed("half rows");
     static const uint32_t dims[] = {1, 3, 16, 17, DIM_MAX};
@@ -192,7 +193,7 @@ static void rows_are_the_models_on_every_width(void **state)
 }
 
 /* To nearest, so that the same row is the same bits each time; beyond the end of the range at its end. */
-static void rows_that_are_set_are_rounded_to_nearest(void **state)
+TEST(rows_that_are_set_are_rounded_to_nearest, fixture_arena_create, tear_down)
 {
     enum { DIM = 19, TURNS = 6 };
     uint64_t rng = fixture_seed("set rows");
@@ -232,7 +233,7 @@ static void rows_that_are_set_are_rounded_to_nearest(void **state)
 }
 
 /* As on two cores: each has half of the keys, and its calls come in another order. */
-static void rows_do_not_depend_on_other_rows(void **state)
+TEST(rows_do_not_depend_on_other_rows, fixture_arena_create, tear_down)
 {
     enum { DIM = 7, COUNT = 40, TURNS = 10 };
     struct mr_feature f = half_table(MR_BF16, DIM, MR_OPT_ADAGRAD);
@@ -267,7 +268,7 @@ static void rows_do_not_depend_on_other_rows(void **state)
 /* 2560 steps of 1/64 of what the type can tell apart: rounded to nearest, nothing would ever move. The mean
  * way of 1,024 elements is 40 such units; an element's own deviates by 6.3, their mean by 0.2, and five times
  * that is allowed. */
-static void small_steps_add_up(void **state)
+TEST(small_steps_add_up, fixture_arena_create, tear_down)
 {
     enum { DIM = 16, KEYS = 64, STEPS = 2560 };
     for (uint32_t type = 0; type < 2; type++) {
@@ -327,7 +328,7 @@ static uint32_t updates_of(struct ps_table *t, uint32_t dim)
 
 /* First values beyond the type's largest number stop there. A step that leads beyond it is not made: the row,
  * its state and its random bits are as they were, and it counts with the gradients that were skipped. */
-static void a_row_does_not_leave_its_type(void **state)
+TEST(a_row_does_not_leave_its_type, fixture_arena_create, tear_down)
 {
     for (uint32_t i = 0; i < 2 * 2 * 2; i++) {
         enum mr_dtype type = types[i % 2];
@@ -366,7 +367,7 @@ static void a_row_does_not_leave_its_type(void **state)
 }
 
 /* Steps up to the type's largest number are made. */
-static void finite_values_stay_finite(void **state)
+TEST(finite_values_stay_finite, fixture_arena_create, tear_down)
 {
     for (uint32_t type = 0; type < 2; type++)
         for (int sign = -1; sign <= 1; sign += 2) {
@@ -406,7 +407,7 @@ static void load_rows(void *self, struct ps_table *t, const uint64_t *keys, cons
 }
 
 /* Saved rows go on where they were: also the random numbers, which count the row's updates. */
-static void loaded_rows_go_on_as_before(void **state)
+TEST(loaded_rows_go_on_as_before, fixture_arena_create, tear_down)
 {
     enum { DIM = 5, COUNT = 200 };
     struct mr_feature f = half_table(MR_F16, DIM, MR_OPT_ADAGRAD);
@@ -435,16 +436,4 @@ static void loaded_rows_go_on_as_before(void **state)
     assert_memory_equal(out, expected, sizeof(out));
     ps_table_destroy(t);
     ps_table_destroy(other);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(rows_are_the_models_on_every_width), WITH_ARENA(rows_that_are_set_are_rounded_to_nearest),
-        WITH_ARENA(rows_do_not_depend_on_other_rows),   WITH_ARENA(small_steps_add_up),
-        WITH_ARENA(finite_values_stay_finite),          WITH_ARENA(a_row_does_not_leave_its_type),
-        WITH_ARENA(loaded_rows_go_on_as_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "ps/index/index.h"
 #include "ps/memory/arena.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 #include "ps/table/table_internal.h"
 
@@ -62,10 +63,9 @@ static void end(struct loaded *l)
     free(l->rows);
 }
 
-static void each_row_is_loaded_once(void **state)
+TEST(each_row_is_loaded_once)
 {
     static const uint32_t counts[] = {1, 2, 3, 15, 16, 17, 100, 4097};
-    (void)state;
     for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
         struct loaded l = begin(counts[c], FIXTURE_LIMIT_BYTES);
         for (uint32_t i = 0; i < l.count; i++)
@@ -92,10 +92,9 @@ static int by_hash(const void *a, const void *b)
 
 /* As a cut gives rows out: partition by partition, and within one in the order of hashes. Here they are of
  * few partitions, as many in each as a table of 6 million rows has. */
-static void rows_in_the_order_of_a_cut(void **state)
+TEST(rows_in_the_order_of_a_cut)
 {
     const uint32_t first_partition = 1234, partitions = 6;
-    (void)state;
     struct loaded l = begin(partitions * 1500, FIXTURE_LIMIT_BYTES);
     seed_of_sort = l.table->feature.seed;
     uint64_t key = 0;
@@ -125,9 +124,8 @@ static void rows_in_the_order_of_a_cut(void **state)
 }
 
 /* The table may have some of them after all. */
-static void rows_said_to_be_new_may_be_there(void **state)
+TEST(rows_said_to_be_new_may_be_there)
 {
-    (void)state;
     struct loaded l = begin(20000, FIXTURE_LIMIT_BYTES);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
@@ -139,9 +137,8 @@ static void rows_said_to_be_new_may_be_there(void **state)
     end(&l);
 }
 
-static void no_memory_is_told(void **state)
+TEST(no_memory_is_told)
 {
-    (void)state;
     struct loaded l = begin(400000, (size_t)8 << 20);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
@@ -176,11 +173,10 @@ static void fill_to_the_last_place(struct loaded *l, uint32_t rows_max)
 
 /* A table that has used up its memory fits into as much again where no room is made ahead: its index takes no
  * more than then. */
-static void a_full_table_fits_again(void **state)
+TEST(a_full_table_fits_again)
 {
     const size_t limit_bytes = (size_t)48 << 20;
     const uint32_t rows_max = (uint32_t)(limit_bytes / ROW_BYTES);
-    (void)state;
     struct loaded l = begin(rows_max, limit_bytes);
     seed_of_sort = l.table->feature.seed;
     fill_to_the_last_place(&l, rows_max);
@@ -199,10 +195,9 @@ static void a_full_table_fits_again(void **state)
 }
 
 /* What the node keeps of its limit for restores is theirs, and kept again after them. */
-static void what_is_kept_of_the_limit_is_for_loading(void **state)
+TEST(what_is_kept_of_the_limit_is_for_loading)
 {
     const size_t limit_bytes = (size_t)16 << 20, kept_bytes = limit_bytes / 4 * 3;
-    (void)state;
     struct loaded l = begin(100000, limit_bytes);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
@@ -216,11 +211,10 @@ static void what_is_kept_of_the_limit_is_for_loading(void **state)
 }
 
 /* Rows that are loaded without room ahead leave nothing that new rows are short of later. */
-static void the_index_grows_ahead_again_after_loading(void **state)
+TEST(the_index_grows_ahead_again_after_loading)
 {
     const uint32_t later = 200000;
     size_t index_bytes[2];
-    (void)state;
     for (uint32_t together = 0; together < 2; together++) {
         struct loaded l = begin(1, FIXTURE_LIMIT_BYTES);
         fill_rows(&l, 1);
@@ -239,12 +233,11 @@ static void the_index_grows_ahead_again_after_loading(void **state)
 }
 
 /* As in the partition before, unless the table has used more than a share of its own memory. */
-static void no_room_is_made_ahead_of_a_limit(void **state)
+TEST(no_room_is_made_ahead_of_a_limit)
 {
     enum { PARTITION = 7, BEFORE = 300, OTHERS = 10000 };
     const uint8_t row[ROW_BYTES] = {0};
     struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    (void)state;
     for (uint32_t is_limited = 0; is_limited < 2; is_limited++) {
         struct mr_feature f = fixture_adagrad(DIM);
         f.memory_bytes = is_limited != 0 ? MR_MEMORY_BYTES_MIN : 0;
@@ -264,19 +257,4 @@ static void no_room_is_made_ahead_of_a_limit(void **state)
         ps_table_destroy(t);
     }
     ps_arena_destroy(arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_is_loaded_once),
-        cmocka_unit_test(rows_in_the_order_of_a_cut),
-        cmocka_unit_test(a_full_table_fits_again),
-        cmocka_unit_test(rows_said_to_be_new_may_be_there),
-        cmocka_unit_test(no_memory_is_told),
-        cmocka_unit_test(what_is_kept_of_the_limit_is_for_loading),
-        cmocka_unit_test(the_index_grows_ahead_again_after_loading),
-        cmocka_unit_test(no_room_is_made_ahead_of_a_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

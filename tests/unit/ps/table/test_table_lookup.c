@@ -3,6 +3,7 @@
 #include <string.h>
 #include "table_fixture.h"
 #include "dataplane/optimizer/kernels.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 /* Random bags, some empty, against single lookups summed up in order. */
@@ -42,7 +43,7 @@ static void check_bags(uint32_t pooling, uint32_t dim, bool insert, uint64_t see
     free(sum);
 }
 
-static void test_bags_of_every_pooling_and_dim(void **state)
+TEST(test_bags_of_every_pooling_and_dim, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t seed = fixture_seed("bags");
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
@@ -53,7 +54,7 @@ static void test_bags_of_every_pooling_and_dim(void **state)
                 check_bags(poolings[p], dims[d], insert != 0, seed + d);
 }
 
-static void test_only_empty_bags_give_zeros(void **state)
+TEST(test_only_empty_bags_give_zeros, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(4);
     f.pooling = MR_POOL_MEAN;
@@ -69,7 +70,7 @@ static void test_only_empty_bags_give_zeros(void **state)
 
 /* One bag of many groups, and groups of many bags: the sums do not depend on how the keys fall into
  * groups. */
-static void test_sums_do_not_depend_on_grouping(void **state)
+TEST(test_sums_do_not_depend_on_grouping, fixture_arena_create, fixture_arena_destroy)
 {
     enum { COUNT = 500, DIM = 7 };
     struct mr_feature f = fixture_adagrad(DIM);
@@ -125,23 +126,11 @@ static void check_kernels(const struct mr_kernels *kernels, uint32_t dim, uint64
     free(gradients);
 }
 
-static void test_every_set_of_kernels_finds_all_keys(void **state)
+TEST(test_every_set_of_kernels_finds_all_keys, fixture_arena_create, fixture_arena_destroy)
 {
     static const uint32_t dims[] = {1, 3, 16, 33};
     const struct mr_kernels *kernels;
     for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++)
         for (uint32_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
             check_kernels(kernels, dims[d], (uint64_t)d * 0xfedcba9876543210);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_bags_of_every_pooling_and_dim),
-        WITH_ARENA(test_only_empty_bags_give_zeros),
-        WITH_ARENA(test_sums_do_not_depend_on_grouping),
-        WITH_ARENA(test_every_set_of_kernels_finds_all_keys),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

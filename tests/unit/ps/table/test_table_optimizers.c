@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/optimizer/rule.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM    5u
@@ -147,7 +148,7 @@ static void copy_rows(void *self, struct ps_table *t, const uint64_t *keys, cons
     }
 }
 
-static void test_rows_go_as_by_hand_also_through_a_checkpoint(void **state)
+TEST(test_rows_go_as_by_hand_also_through_a_checkpoint)
 {
     uint64_t seed = fixture_seed("optimizers of tables");
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
@@ -173,10 +174,4 @@ static void test_rows_go_as_by_hand_also_through_a_checkpoint(void **state)
         ps_arena_destroy(arena);
         world_end(&w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_go_as_by_hand_also_through_a_checkpoint)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* What a table takes over its rows' own bytes: index, room not used, padding. */
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 struct overhead {
@@ -40,7 +41,7 @@ static struct overhead overhead_of(uint32_t dim, uint32_t first, uint32_t last)
 
 /* A key and a row number take 12 bytes, in buckets of which 13/16 of the places are used: 15.8 bytes a
  * row. */
-static void test_large_tables(void **state)
+TEST(test_large_tables)
 {
     assert_true(overhead_of(256, 100000, 200000).mean < 0.05);
     assert_true(overhead_of(64, 300000, 600000).mean < 0.09);
@@ -49,17 +50,8 @@ static void test_large_tables(void **state)
     assert_true(overhead_of(16, 500000, 1000000).mean < 0.28);
 }
 
-static void test_a_table_of_some_thousand_rows_loses_little_to_slabs(void **state)
+TEST(test_a_table_of_some_thousand_rows_loses_little_to_slabs)
 {
     struct overhead o = overhead_of(256, 8000, 32000);
     assert_true(o.mean < 0.12 && o.worst < 0.18);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_large_tables),
-        cmocka_unit_test(test_a_table_of_some_thousand_rows_loses_little_to_slabs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 static bool heap_is_short;
@@ -45,7 +46,7 @@ static void make_rows(struct ps_table *t, const uint64_t *keys, uint32_t count)
         table_lookup(t, &keys[i], 1, true, out);
 }
 
-static void test_repeated_keys_are_summed_and_stepped_once(void **state)
+TEST(test_repeated_keys_are_summed_and_stepped_once, set_up, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(1);
     f.initializer = MR_INIT_CONSTANT;
@@ -73,7 +74,7 @@ static struct ps_table *set_table(uint32_t dim, enum mr_dtype dtype)
 
 /* Of a key that is in a push of set rows several times the last finite row counts, however the push
  * travels. */
-static void test_of_repeated_rows_the_last_is_set(void **state)
+TEST(test_of_repeated_rows_the_last_is_set, set_up, fixture_arena_destroy)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16};
     const uint64_t keys[] = {1, 2, 1, 3, 3, 4, 4, 4, 5, 5, 1};
@@ -103,7 +104,7 @@ static void test_of_repeated_rows_the_last_is_set(void **state)
 }
 
 /* As a bag's keys would get their gradient: its row to each of them, over its divisor, times its weight. */
-static void test_a_bag_sets_the_rows_of_its_keys(void **state)
+TEST(test_a_bag_sets_the_rows_of_its_keys, set_up, fixture_arena_destroy)
 {
     struct ps_table *t = set_table(1, MR_F32);
     const uint64_t keys[] = {1, 2, 2, 3};
@@ -125,7 +126,7 @@ static void test_a_bag_sets_the_rows_of_its_keys(void **state)
     ps_table_destroy(t);
 }
 
-static void test_keys_without_a_row_are_left_out(void **state)
+TEST(test_keys_without_a_row_are_left_out, set_up, fixture_arena_destroy)
 {
     struct ps_table *t = sgd_table(1, MR_POOL_SUM);
     const uint64_t keys[4] = {1, 2, 3, 2};
@@ -138,7 +139,7 @@ static void test_keys_without_a_row_are_left_out(void **state)
     ps_table_destroy(t);
 }
 
-static void test_bad_gradients_are_left_out_and_no_others(void **state)
+TEST(test_bad_gradients_are_left_out_and_no_others, set_up, fixture_arena_destroy)
 {
     struct ps_table *t = sgd_table(2, MR_POOL_SUM);
     const uint64_t keys[] = {1, 1, 1, 2, 2, 3, 4, 4, 5, 5, 5};
@@ -159,7 +160,7 @@ static void test_bad_gradients_are_left_out_and_no_others(void **state)
     ps_table_destroy(t);
 }
 
-static void test_a_sum_that_overflows_is_left_out(void **state)
+TEST(test_a_sum_that_overflows_is_left_out, set_up, fixture_arena_destroy)
 {
     struct ps_table *t = sgd_table(1, MR_POOL_SUM);
     const uint64_t keys[2] = {1, 1};
@@ -214,7 +215,7 @@ static void check_groups_as_bags(uint32_t dim, uint64_t seed)
     ps_table_destroy(bags);
 }
 
-static void test_groups_are_summed_as_keys_one_by_one(void **state)
+TEST(test_groups_are_summed_as_keys_one_by_one, set_up, fixture_arena_destroy)
 {
     static const uint32_t dims[] = {1, 16, 19};
     uint64_t seed = fixture_seed("groups");
@@ -228,7 +229,7 @@ static void test_groups_are_summed_as_keys_one_by_one(void **state)
 
 /* A bag's gradient reaches each of its keys, divided as its sum was; a key in two bags, or twice in one, gets
  * all. */
-static void test_gradients_of_bags(void **state)
+TEST(test_gradients_of_bags, set_up, fixture_arena_destroy)
 {
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
     const uint64_t keys[] = {1, 2, 3, 3, 1, 5, 6};
@@ -309,7 +310,7 @@ static void check_split(uint32_t pooling, uint64_t seed)
     free(b);
 }
 
-static void test_a_push_the_heap_has_no_room_for_is_done_in_parts(void **state)
+TEST(test_a_push_the_heap_has_no_room_for_is_done_in_parts, set_up, fixture_arena_destroy)
 {
     uint64_t seed = fixture_seed("split");
     check_split(MR_POOL_SUM, seed);
@@ -356,13 +357,13 @@ static void check_making_rows(uint64_t budget_bytes)
     free(b);
 }
 
-static void test_a_push_makes_rows_when_told_to(void **state)
+TEST(test_a_push_makes_rows_when_told_to, set_up, fixture_arena_destroy)
 {
     check_making_rows(UINT64_MAX);
     check_making_rows(20000);
 }
 
-static void test_a_row_that_cannot_be_made_is_left_out(void **state)
+TEST(test_a_row_that_cannot_be_made_is_left_out, set_up, fixture_arena_destroy)
 {
     struct mr_feature f = mr_feature_table("t", 1);
     f.learning_rate = 1;
@@ -378,23 +379,4 @@ static void test_a_row_that_cannot_be_made_is_left_out(void **state)
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 1);
     assert_true(value_of(t, 1) == -1 && value_of(t, 2) == -1 && value_of(t, 3) == 0);
     ps_table_destroy(t);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_repeated_keys_are_summed_and_stepped_once),
-        WITH_ARENA(test_of_repeated_rows_the_last_is_set),
-        WITH_ARENA(test_a_bag_sets_the_rows_of_its_keys),
-        WITH_ARENA(test_keys_without_a_row_are_left_out),
-        WITH_ARENA(test_bad_gradients_are_left_out_and_no_others),
-        WITH_ARENA(test_a_sum_that_overflows_is_left_out),
-        WITH_ARENA(test_groups_are_summed_as_keys_one_by_one),
-        WITH_ARENA(test_gradients_of_bags),
-        WITH_ARENA(test_a_push_the_heap_has_no_room_for_is_done_in_parts),
-        WITH_ARENA(test_a_push_makes_rows_when_told_to),
-        WITH_ARENA(test_a_row_that_cannot_be_made_is_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

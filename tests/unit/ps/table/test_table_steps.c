@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { KEYS = 3000, UNIVERSE = 1500, BAGS = 400 };
@@ -82,7 +83,7 @@ static void check_lookup(uint32_t pooling, bool bags, bool insert, uint64_t rng)
     free(expected);
 }
 
-static void lookups_in_steps_give_the_same(void **state)
+TEST(lookups_in_steps_give_the_same, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("lookups");
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
@@ -94,7 +95,7 @@ static void lookups_in_steps_give_the_same(void **state)
     check_lookup(MR_POOL_SUM, false, false, rng);
 }
 
-static void bags_without_keys_are_bounded_in_a_step(void **state)
+TEST(bags_without_keys_are_bounded_in_a_step, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(16);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -163,22 +164,11 @@ static void check_push(uint32_t pooling, bool bags, uint64_t rng)
     free(expected);
 }
 
-static void pushes_in_steps_give_the_same(void **state)
+TEST(pushes_in_steps_give_the_same, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("pushes");
     check_push(MR_POOL_SUM, false, rng);
     check_push(MR_POOL_SUM, true, rng + 1);
     check_push(MR_POOL_MEAN, true, rng + 2);
     check_push(MR_POOL_SQRTN, true, rng + 3);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(lookups_in_steps_give_the_same),
-        WITH_ARENA(bags_without_keys_are_bounded_in_a_step),
-        WITH_ARENA(pushes_in_steps_give_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

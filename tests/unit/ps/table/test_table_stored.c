@@ -6,6 +6,7 @@
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM        5u
@@ -106,9 +107,8 @@ static void check_set_as_new(uint32_t optimizer, enum mr_dtype dtype)
     ps_table_destroy(t);
 }
 
-static void without_state_a_row_is_as_a_new_one(void **state)
+TEST(without_state_a_row_is_as_a_new_one, set_up, fixture_arena_destroy)
 {
-    (void)state;
     for (uint32_t o = 0; o < sizeof(optimizers) / sizeof(*optimizers); o++)
         for (uint32_t d = 0; d < 3; d++)
             check_set_as_new(optimizers[o], types[d]);
@@ -143,20 +143,18 @@ static void check_set_with_state(uint32_t optimizer)
     ps_table_destroy(to);
 }
 
-static void with_state_training_goes_on(void **state)
+TEST(with_state_training_goes_on, set_up, fixture_arena_destroy)
 {
-    (void)state;
     for (uint32_t o = 0; o < sizeof(optimizers) / sizeof(*optimizers); o++)
         check_set_with_state(optimizers[o]);
 }
 
-static void the_last_finite_row_of_a_key_counts(void **state)
+TEST(the_last_finite_row_of_a_key_counts, set_up, fixture_arena_destroy)
 {
     const struct mr_feature f = feature_of(MR_OPT_ROWWISE_ADAGRAD, MR_F32);
     struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint64_t of[] = {7, 9, 7, 7, 11, 9};
     float rows[6][DIM + 1], out[2 * (DIM + 2)];
-    (void)state;
     for (uint32_t k = 0; k < 6; k++)
         for (uint32_t i = 0; i <= DIM; i++)
             rows[k][i] = (float)(10 * k + i);
@@ -172,9 +170,8 @@ static void the_last_finite_row_of_a_key_counts(void **state)
     ps_table_destroy(t);
 }
 
-static void rows_of_16_bits_are_clamped(void **state)
+TEST(rows_of_16_bits_are_clamped, set_up, fixture_arena_destroy)
 {
-    (void)state;
     for (uint32_t d = 1; d < 3; d++) {
         const struct mr_feature f = feature_of(MR_OPT_ADAM, types[d]);
         struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -188,12 +185,11 @@ static void rows_of_16_bits_are_clamped(void **state)
     }
 }
 
-static void a_read_makes_no_rows(void **state)
+TEST(a_read_makes_no_rows, set_up, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_OPT_ADAGRAD, MR_F32);
     struct ps_table *t = fixture_table(&f, fixture_arena);
     float first[DIM], out[2 * (2 * DIM + 1)];
-    (void)state;
     table_lookup(t, keys, 1, false, first);
     table_lookup(t, keys + 1, 1, true, out);
     read_rows(t, keys, 2, true, out, UINT64_MAX);
@@ -207,7 +203,7 @@ static void a_read_makes_no_rows(void **state)
 }
 
 /* What is set need not have been seen before. */
-static void a_set_asks_no_admission(void **state)
+TEST(a_set_asks_no_admission, set_up, fixture_arena_destroy)
 {
     struct mr_feature f = feature_of(MR_OPT_SGD, MR_F32);
     f.admission = MR_ADMIT_OBSERVATIONS;
@@ -215,7 +211,6 @@ static void a_set_asks_no_admission(void **state)
     struct ps_table *t = fixture_table(&f, fixture_arena);
     const float row[DIM] = {1, 2, 3, 4, 5};
     float out[DIM];
-    (void)state;
     assert_int_equal(set_rows(t, keys, 1, false, row, UINT64_MAX).applied, 1);
     table_lookup(t, keys, 1, false, out);
     assert_memory_equal(out, row, sizeof(row));
@@ -247,14 +242,13 @@ static void note_rows(void *self, struct ps_table *t, const uint64_t *of, const 
 }
 
 /* A running cut has the rows as they were, and the next one of changes has those that were set. */
-static void rows_that_are_set_are_in_cuts(void **state)
+TEST(rows_that_are_set_are_in_cuts, set_up, fixture_arena_destroy)
 {
     const struct mr_feature f = feature_of(MR_OPT_ADAM, MR_F32);
     struct ps_table *t = fixture_table(&f, fixture_arena);
     float rows[KEYS * DIM] = {0}, changed[DIM] = {3};
     struct cut_rows full = {0}, delta = {0};
     struct ps_cut cut = {.self = &full, .emit = note_rows};
-    (void)state;
     ps_table_keep_marks(t, fixture_arena);
     set_rows(t, keys, KEYS, false, rows, UINT64_MAX);
     ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
@@ -272,19 +266,4 @@ static void rows_that_are_set_are_in_cuts(void **state)
     assert_int_equal(delta.count, 1);
     assert_true(delta.first == 3.0f);
     ps_table_destroy(t);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(without_state_a_row_is_as_a_new_one),
-        WITH_ARENA(with_state_training_goes_on),
-        WITH_ARENA(the_last_finite_row_of_a_key_counts),
-        WITH_ARENA(rows_of_16_bits_are_clamped),
-        WITH_ARENA(a_read_makes_no_rows),
-        WITH_ARENA(a_set_asks_no_admission),
-        WITH_ARENA(rows_that_are_set_are_in_cuts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 enum { KEYS = 700, UNIVERSE = 400, BAGS = 90, DIM_MAX = 100 };
@@ -87,7 +88,7 @@ static void check_answer(const struct mr_feature *f, enum mr_dtype out_dtype, bo
     ps_table_destroy(t);
 }
 
-static void answers_of_every_type(void **state)
+TEST(answers_of_every_type, fixture_arena_create, fixture_arena_destroy)
 {
     uint64_t rng = fixture_seed("answers");
     static const enum mr_dtype out_dtypes[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
@@ -105,13 +106,4 @@ static void answers_of_every_type(void **state)
                     check_answer(&f, out_dtypes[o], true, insert, random_next(&rng));
                 }
             }
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(answers_of_every_type),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

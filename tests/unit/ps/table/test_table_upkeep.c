@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define DIM 16u
@@ -94,7 +95,7 @@ static void evict_and_give_back(uint64_t count, uint32_t one_in, uint64_t budget
     ps_table_destroy(t);
 }
 
-static void test_memory_of_removed_rows_goes_back(void **state)
+TEST(test_memory_of_removed_rows_goes_back, fixture_arena_create, fixture_arena_destroy)
 {
     evict_and_give_back(400000, 2, 16 << 10);
     evict_and_give_back(400000, 20, UINT64_MAX);
@@ -102,7 +103,7 @@ static void test_memory_of_removed_rows_goes_back(void **state)
 }
 
 /* Everything at once: rows come, go and move while a model says what must be there. */
-static void test_random_operations_with_upkeep(void **state)
+TEST(test_random_operations_with_upkeep, fixture_arena_create, fixture_arena_destroy)
 {
     enum { KEYS = 60000, STEPS = 400000 };
     static bool there[KEYS];
@@ -139,7 +140,7 @@ static void test_random_operations_with_upkeep(void **state)
 
 /* A partition needs buckets for the high row numbers that it was given beside a large one of its group: until
  * they are low. It loses a row before. */
-static void test_low_row_numbers_need_few_buckets(void **state)
+TEST(test_low_row_numbers_need_few_buckets, fixture_arena_create, fixture_arena_destroy)
 {
     enum { LARGE = 5 * PS_GROUP_PARTITIONS, BESIDE = LARGE + 1, ROWS = 5000, ROWS_BESIDE = 5 };
     struct mr_feature f = fixture_adagrad(DIM);
@@ -160,7 +161,7 @@ static void test_low_row_numbers_need_few_buckets(void **state)
     ps_table_destroy(t);
 }
 
-static void test_an_idle_table_has_no_upkeep(void **state)
+TEST(test_an_idle_table_has_no_upkeep, fixture_arena_create, fixture_arena_destroy)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -177,7 +178,7 @@ static void test_an_idle_table_has_no_upkeep(void **state)
 
 /* While calls are running, their new keys make partitions grow, and others' buckets move in memory: rows
  * are found all the same. */
-static void test_rows_are_found_while_buckets_move(void **state)
+TEST(test_rows_are_found_while_buckets_move, fixture_arena_create, fixture_arena_destroy)
 {
     enum { ROWS = 700000, CALL_KEYS = 256 };
     struct mr_feature feature = mr_feature_table("growing", 1);
@@ -203,15 +204,4 @@ static void test_rows_are_found_while_buckets_move(void **state)
     assert_true(gathered > 2);
     ps_table_destroy(t);
     ps_table_destroy(empty);
-}
-
-int main(void)
-{
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
-    const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_rows_are_found_while_buckets_move), WITH_ARENA(test_memory_of_removed_rows_goes_back),
-        WITH_ARENA(test_random_operations_with_upkeep),     WITH_ARENA(test_low_row_numbers_need_few_buckets),
-        WITH_ARENA(test_an_idle_table_has_no_upkeep),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "ps/base/key_hash.h"
 #include "ps/table/tombstones.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 #define SEED        11u
 #define UNIVERSE    5000u
@@ -76,7 +77,7 @@ static void take_all(struct fixture *f, bool *is_in, uint32_t most)
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
 }
 
-static void test_random_keys_come_and_go(void **state)
+TEST(test_random_keys_come_and_go, set_up, tear_down)
 {
     struct fixture *f = *state;
     static bool is_in[UNIVERSE];
@@ -99,7 +100,7 @@ static void test_random_keys_come_and_go(void **state)
     }
 }
 
-static void test_a_full_set_says_so_and_is_empty(void **state)
+TEST(test_a_full_set_says_so_and_is_empty, set_up, tear_down)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 100; i++)
@@ -110,7 +111,7 @@ static void test_a_full_set_says_so_and_is_empty(void **state)
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
 }
 
-static void test_without_memory_it_says_so_and_is_empty(void **state)
+TEST(test_without_memory_it_says_so_and_is_empty, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t key = 1;
@@ -122,15 +123,4 @@ static void test_without_memory_it_says_so_and_is_empty(void **state)
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
     assert_true(add(f, key));
     remove_key(f, key);
-}
-
-int main(void)
-{
-#define WITH_SET(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_SET(test_random_keys_come_and_go),
-        WITH_SET(test_a_full_set_says_so_and_is_empty),
-        WITH_SET(test_without_memory_it_says_so_and_is_empty),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

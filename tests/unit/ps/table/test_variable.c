@@ -4,6 +4,7 @@
 #include "ps/row/initializer.h"
 #include "ps/table/variable.h"
 #include "table_fixture.h"
+#include "tests/test.h"
 
 struct fixture {
     struct ps_arena *arena;
@@ -48,7 +49,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void test_first_values(void **state)
+TEST(test_first_values, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature descriptor = feature();
@@ -61,7 +62,7 @@ static void test_first_values(void **state)
     assert_memory_equal(ps_variable_values(f->v), expected, sizeof(expected));
 }
 
-static void test_a_range_is_set_and_bounds_hold(void **state)
+TEST(test_a_range_is_set_and_bounds_hold, set_up, tear_down)
 {
     struct fixture *f = *state;
     const float values[3] = {7, 8, 9};
@@ -78,7 +79,7 @@ static void test_a_range_is_set_and_bounds_hold(void **state)
     assert_true(ps_variable_values(f->v)[12] == 7 && ps_variable_values(f->v)[14] == 9);
 }
 
-static void test_a_push_is_one_step_of_the_optimizer(void **state)
+TEST(test_a_push_is_one_step_of_the_optimizer, set_up, tear_down)
 {
     struct fixture *f = *state;
     float zero[15] = {0}, gradient[15];
@@ -92,7 +93,7 @@ static void test_a_push_is_one_step_of_the_optimizer(void **state)
     }
 }
 
-static void test_a_bad_gradient_changes_nothing(void **state)
+TEST(test_a_bad_gradient_changes_nothing, set_up, tear_down)
 {
     struct fixture *f = *state;
     float gradient[15] = {1}, before[30], after[30];
@@ -104,7 +105,7 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     assert_memory_equal(before, after, sizeof(before));
 }
 
-static void test_what_is_stored_goes_on_as_before(void **state)
+TEST(test_what_is_stored_goes_on_as_before, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature descriptor = feature();
@@ -125,7 +126,7 @@ static void test_what_is_stored_goes_on_as_before(void **state)
     ps_variable_destroy(other);
 }
 
-static void test_a_scalar_has_one_element(void **state)
+TEST(test_a_scalar_has_one_element, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature descriptor = mr_feature_variable("bias", 0, NULL);
@@ -142,7 +143,7 @@ static void test_a_scalar_has_one_element(void **state)
 }
 
 /* Values that are set stay, whatever the optimizer's state says; a push goes on from them. */
-static void test_values_that_are_set_are_a_start_for_every_optimizer(void **state)
+TEST(test_values_that_are_set_are_a_start_for_every_optimizer, set_up, tear_down)
 {
     struct fixture *f = *state;
     const uint32_t shape[1] = {6};
@@ -172,7 +173,7 @@ static void test_values_that_are_set_are_a_start_for_every_optimizer(void **stat
     }
 }
 
-static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
+TEST(test_a_push_to_a_variable_that_is_set_is_its_value, set_up, tear_down)
 {
     struct fixture *f = *state;
     const uint32_t shape[1] = {3};
@@ -191,7 +192,7 @@ static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
 }
 
 /* A core serves others in between. */
-static void test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit(void **state)
+TEST(test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature descriptor = feature();
@@ -210,7 +211,7 @@ static void test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit(void *
     assert_false(ps_variable_destroy_some(f->v)); /* a small one has none to give */
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mr_feature descriptor = feature();
@@ -230,22 +231,4 @@ static void test_refusals(void **state)
     assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_OUT_OF_MEMORY);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), allocated);
     assert_null(v);
-}
-
-int main(void)
-{
-#define WITH_VARIABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_VARIABLE(test_first_values),
-        WITH_VARIABLE(test_a_range_is_set_and_bounds_hold),
-        WITH_VARIABLE(test_a_push_is_one_step_of_the_optimizer),
-        WITH_VARIABLE(test_a_bad_gradient_changes_nothing),
-        WITH_VARIABLE(test_what_is_stored_goes_on_as_before),
-        WITH_VARIABLE(test_a_scalar_has_one_element),
-        WITH_VARIABLE(test_values_that_are_set_are_a_start_for_every_optimizer),
-        WITH_VARIABLE(test_a_push_to_a_variable_that_is_set_is_its_value),
-        WITH_VARIABLE(test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit),
-        WITH_VARIABLE(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

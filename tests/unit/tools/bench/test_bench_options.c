@@ -1,12 +1,9 @@
 /* The command line of millrace bench: what it comes to, and what is refused with which words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tools/bench/bench_options.h"
+#include "tests/test.h"
 
 static struct tool_bench_options o;
 static char error_text[256];
@@ -20,9 +17,8 @@ static void read_well(int argc, char **argv)
     read_well((int)(sizeof((char *[]){"bench", ##__VA_ARGS__}) / sizeof(char *)),                            \
               (char *[]){"bench", ##__VA_ARGS__, NULL})
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
-    (void)state;
     READ();
     const struct tool_bench_plan *p = &o.plan;
     assert_int_equal(p->clients, 1);
@@ -40,9 +36,8 @@ static void test_defaults(void **state)
     assert_null(o.table);
 }
 
-static void test_everything(void **state)
+TEST(test_everything)
 {
-    (void)state;
     READ("--clients", "3", "--in-flight", "7", "--rate", "1500.5", "--arrivals", "even", "--seconds", "2.5",
          "--warm-up", "0", "--mix", "push=1,echo=3", "--keys", "zipf:5000:1.1", "--keys-per-call", "4..9",
          "--bag-keys", "5", "--variable-values", "11", "--echo-bytes", "13", "--wire-dtype", "bf16", "--seed",
@@ -71,9 +66,8 @@ static void test_everything(void **state)
     assert_true(o.connection.json);
 }
 
-static void test_what_follows_from_others(void **state)
+TEST(test_what_follows_from_others)
 {
-    (void)state;
     READ("--rate", "5");
     assert_int_equal(o.plan.in_flight, TOOL_IN_FLIGHT_OPEN);
     assert_false(o.plan.is_even);
@@ -104,9 +98,8 @@ static void expect_refused(const char *says)
         fail_msg("\"%s\" does not say \"%s\"", error_text, says);
 }
 
-static void test_texts_that_are_refused(void **state)
+TEST(test_texts_that_are_refused)
 {
-    (void)state;
     begin();
     o.keys = "zipf:5";
     expect_refused("zipf:N:S");
@@ -138,9 +131,8 @@ static void test_texts_that_are_refused(void **state)
 }
 
 /* Nothing changes somebody's table unless the user says so. */
-static void test_tables_that_are_there(void **state)
+TEST(test_tables_that_are_there)
 {
-    (void)state;
     begin();
     o.table = "mine";
     expect_refused("allow it with --write-existing");
@@ -162,16 +154,4 @@ static void test_tables_that_are_there(void **state)
     o.mix = "lookup=1";
     o.feature.optimizer = "sgd";
     expect_refused("belong to a table that the command makes");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_what_follows_from_others),
-        cmocka_unit_test(test_texts_that_are_refused),
-        cmocka_unit_test(test_tables_that_are_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

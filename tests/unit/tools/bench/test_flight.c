@@ -1,13 +1,10 @@
 /* The schedule of an open loop, and whom a stall is charged to: with a clock and a server of the test's
  * own. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "tools/bench/flight.h"
+#include "tests/test.h"
 
 #define MS        UINT64_C(1000000)
 #define S         (UINT64_C(1000) * MS)
@@ -15,9 +12,8 @@
 
 /* ---- schedules ---- */
 
-static void test_even_schedules_interleave(void **state)
+TEST(test_even_schedules_interleave)
 {
-    (void)state;
     struct tool_schedule s[4];
     for (uint32_t client = 0; client < 4; client++)
         tool_schedule_init(&s[client], 1000, true, 1, client, 4);
@@ -30,9 +26,8 @@ static void test_even_schedules_interleave(void **state)
 }
 
 /* Gaps of all clients together: exponentially distributed, with the mean that the rate makes. */
-static void test_poisson_schedules(void **state)
+TEST(test_poisson_schedules)
 {
-    (void)state;
     enum { CLIENTS = 3, CALLS = 60000, BINS = 20 };
     struct tool_schedule s[CLIENTS];
     uint64_t before = 0, bins[BINS] = {0};
@@ -58,9 +53,8 @@ static void test_poisson_schedules(void **state)
     assert_true(fabs((double)before / (double)S - CALLS / 500.0) < 5 * sqrt(CALLS) / 500.0);
 }
 
-static void test_schedules_are_fixed_by_their_seed(void **state)
+TEST(test_schedules_are_fixed_by_their_seed)
 {
-    (void)state;
     struct tool_schedule a, b, other;
     tool_schedule_init(&a, 100, false, 3, 0, 2);
     tool_schedule_init(&b, 100, false, 3, 0, 2);
@@ -143,9 +137,8 @@ static const struct server stalling = {MS / 10, 500 * MS, 600 * MS, 0};
 /* The calls due at 500, 501, .. ms wait for the end of the stall at 600 ms, and then for those before them, a
  * tenth of a millisecond each: call k of them is answered at 600 + (k + 1) / 10 ms, which is more than 2 ms
  * after it was due for k < 109. */
-static void test_a_stall_is_charged_to_all_calls_that_waited(void **state)
+TEST(test_a_stall_is_charged_to_all_calls_that_waited)
 {
-    (void)state;
     const struct tool_schedule s = every_ms();
     const struct outcome o = play(&s, CALLS_MAX, S, stalling);
     uint64_t late = 0, waited = 0;
@@ -165,9 +158,8 @@ static void test_a_stall_is_charged_to_all_calls_that_waited(void **state)
 
 /* With one call in flight all but the first cannot be sent before the stall is over, and are charged alike:
  * the backlog is worked off at most as fast. */
-static void test_calls_that_could_not_be_sent_are_charged(void **state)
+TEST(test_calls_that_could_not_be_sent_are_charged)
 {
-    (void)state;
     const struct tool_schedule s = every_ms();
     const struct outcome many = play(&s, CALLS_MAX, S, stalling), one = play(&s, 1, S, stalling);
     assert_int_equal(one.calls, 1000);
@@ -176,9 +168,8 @@ static void test_calls_that_could_not_be_sent_are_charged(void **state)
 }
 
 /* The same stall, seen by a closed loop: one late call, which is the omission. */
-static void test_a_closed_loop_sees_one_late_call(void **state)
+TEST(test_a_closed_loop_sees_one_late_call)
 {
-    (void)state;
     const struct outcome o = play(NULL, 1, S, stalling);
     assert_int_equal(o.late, 1);
     assert_int_in_range(o.calls, 8000, 10000);
@@ -187,9 +178,8 @@ static void test_a_closed_loop_sees_one_late_call(void **state)
 }
 
 /* A server at half the rate: half of the calls are never sent, and sending is half the time behind. */
-static void test_a_server_that_cannot_keep_up(void **state)
+TEST(test_a_server_that_cannot_keep_up)
 {
-    (void)state;
     const struct tool_schedule s = every_ms();
     const struct outcome o = play(&s, 4, S, (struct server){.service_ns = 2 * MS});
     assert_int_equal(o.calls + o.unsent, 1000);
@@ -197,9 +187,8 @@ static void test_a_server_that_cannot_keep_up(void **state)
     assert_int_in_range(o.latency_max_ns, 490 * MS, 510 * MS);
 }
 
-static void test_what_is_due_when(void **state)
+TEST(test_what_is_due_when)
 {
-    (void)state;
     static struct tool_flight_call calls[2];
     struct tool_flight f;
     const struct tool_schedule s = every_ms();
@@ -222,9 +211,8 @@ static void test_what_is_due_when(void **state)
 }
 
 /* What could not be sent before is not made up for, and what is due then is not left out. */
-static void test_a_warm_ups_backlog_is_passed_over(void **state)
+TEST(test_a_warm_ups_backlog_is_passed_over)
 {
-    (void)state;
     static struct tool_flight_call calls[1];
     struct tool_flight f;
     const struct tool_schedule s = every_ms();
@@ -239,9 +227,8 @@ static void test_a_warm_ups_backlog_is_passed_over(void **state)
     assert_int_equal(tool_flight_begin(&f, 10 * S)->due_ns, 10 * S);
 }
 
-static void test_a_closed_loop_ends(void **state)
+TEST(test_a_closed_loop_ends)
 {
-    (void)state;
     static struct tool_flight_call calls[1];
     struct tool_flight f;
     uint64_t due_ns;
@@ -254,21 +241,4 @@ static void test_a_closed_loop_ends(void **state)
     assert_null(tool_flight_begin(&f, 2 * S));
     assert_int_equal(tool_flight_behind_ns(&f, 2 * S), 0);
     assert_false(tool_flight_skip(&f, &due_ns));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_even_schedules_interleave),
-        cmocka_unit_test(test_poisson_schedules),
-        cmocka_unit_test(test_schedules_are_fixed_by_their_seed),
-        cmocka_unit_test(test_a_stall_is_charged_to_all_calls_that_waited),
-        cmocka_unit_test(test_calls_that_could_not_be_sent_are_charged),
-        cmocka_unit_test(test_a_closed_loop_sees_one_late_call),
-        cmocka_unit_test(test_a_server_that_cannot_keep_up),
-        cmocka_unit_test(test_what_is_due_when),
-        cmocka_unit_test(test_a_warm_ups_backlog_is_passed_over),
-        cmocka_unit_test(test_a_closed_loop_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

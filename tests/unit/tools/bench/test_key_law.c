@@ -1,13 +1,10 @@
 /* The texts that name a distribution of keys, and draws against the probabilities that they stand for. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tools/bench/key_law.h"
+#include "tests/test.h"
 
 #define KEYS  500u
 #define DRAWS 400000u
@@ -34,9 +31,8 @@ static void expect_refused(const char *text, const char *says)
     assert_memory_equal(&law, &before, sizeof(law));
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     expect("uniform:1", (struct tool_key_law){.kind = TOOL_KEYS_UNIFORM, .count = 1});
     expect("uniform:281474976710656",
            (struct tool_key_law){.kind = TOOL_KEYS_UNIFORM, .count = TOOL_KEYS_MAX});
@@ -47,9 +43,8 @@ static void test_texts(void **state)
            (struct tool_key_law){.kind = TOOL_KEYS_HOT, .count = 100, .hot_share = 0.9, .hot_count = 3});
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
-    (void)state;
     expect_refused("", "must be uniform:N, zipf:N:S, sequential:N or hot:N:P:H, not \"\"");
     expect_refused("gauss:5", "not \"gauss:5\"");
     expect_refused("Uniform:5", "not \"Uniform:5\"");
@@ -134,9 +129,8 @@ static void hot_probabilities(double out[KEYS], double share, uint32_t hot)
         out[i] = i < hot ? share / hot : (1 - share) / (KEYS - hot);
 }
 
-static void test_uniform_keys(void **state)
+TEST(test_uniform_keys)
 {
-    (void)state;
     double wanted[KEYS];
     hot_probabilities(wanted, 0.5, KEYS / 2);
     draw_all("uniform:500", 1);
@@ -145,9 +139,8 @@ static void test_uniform_keys(void **state)
     assert_true(chi_square(wanted) > limit());
 }
 
-static void test_zipf_keys(void **state)
+TEST(test_zipf_keys)
 {
-    (void)state;
     static const double exponents[] = {0.5, 0.99, 1, 1.05, 1.3};
     double wanted[KEYS];
     for (uint32_t i = 0; i < sizeof(exponents) / sizeof(*exponents); i++) {
@@ -162,9 +155,8 @@ static void test_zipf_keys(void **state)
     }
 }
 
-static void test_hot_keys(void **state)
+TEST(test_hot_keys)
 {
-    (void)state;
     double wanted[KEYS];
     hot_probabilities(wanted, 0.9, 10);
     draw_all("hot:500:0.9:10", 3);
@@ -173,9 +165,8 @@ static void test_hot_keys(void **state)
     assert_true(chi_square(wanted) > limit());
 }
 
-static void test_extreme_zipf_laws(void **state)
+TEST(test_extreme_zipf_laws)
 {
-    (void)state;
     static const char *const texts[] = {"zipf:1:1", "zipf:2:20", "zipf:281474976710656:0.01",
                                         "zipf:281474976710656:1", "zipf:281474976710656:20"};
     for (uint32_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
@@ -190,9 +181,8 @@ static void test_extreme_zipf_laws(void **state)
 }
 
 /* Each client begins at its own part, and comes to all keys. */
-static void test_sequential_keys(void **state)
+TEST(test_sequential_keys)
 {
-    (void)state;
     struct tool_key_source source;
     uint64_t keys[12];
     assert_true(tool_key_law_parse("sequential:10", &law, error_text, sizeof(error_text)));
@@ -204,9 +194,8 @@ static void test_sequential_keys(void **state)
     }
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
-    (void)state;
     static const char *const texts[] = {"uniform:1000000", "zipf:1000000:1.05", "hot:1000000:0.5:1000"};
     for (uint32_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         struct tool_key_source a, b, other_client, other_seed;
@@ -225,15 +214,4 @@ static void test_seeds(void **state)
         assert_memory_not_equal(of_a, of_client, sizeof(of_a));
         assert_memory_not_equal(of_a, of_seed, sizeof(of_a));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),           cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_uniform_keys),    cmocka_unit_test(test_zipf_keys),
-        cmocka_unit_test(test_hot_keys),        cmocka_unit_test(test_extreme_zipf_laws),
-        cmocka_unit_test(test_sequential_keys), cmocka_unit_test(test_seeds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* What calls are counted as, and how that reads. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tools/bench/load_report.h"
+#include "tests/test.h"
 
 #define US UINT64_C(1000)
 
@@ -18,7 +15,6 @@ static struct tool_load_block block;
 /* 98 lookups of 10 keys in 100 us each, one that ran into its deadline and one that was refused; 4 echoes. */
 static int fill(void **state)
 {
-    (void)state;
     char error[128];
     plan = (struct tool_bench_plan){.clients = 2, .rate = 100, .in_flight = 4, .wire_dtype = MR_F32};
     memset(&block, 0, sizeof(block));
@@ -39,9 +35,8 @@ static int fill(void **state)
     return 0;
 }
 
-static void test_counts(void **state)
+TEST(test_counts, fill)
 {
-    (void)state;
     const struct tool_op_stats *lookup = &block.stats.ops[TOOL_LOOKUP];
     assert_int_equal(lookup->counts[TOOL_ENDED], 100);
     assert_int_equal(lookup->counts[TOOL_FAILED], 2);
@@ -55,9 +50,8 @@ static void test_counts(void **state)
     assert_int_equal(block.stats.warm_up, 1);
 }
 
-static void test_windows_and_sums(void **state)
+TEST(test_windows_and_sums, fill)
 {
-    (void)state;
     static struct tool_load_stats both, window;
     struct tool_op_stats sum;
     both = block.stats;
@@ -101,9 +95,8 @@ static void write_failures(FILE *out)
     tool_load_failures(out, &block, "lookup: 10.0.0.1:7700 core 0: away");
 }
 
-static void test_text(void **state)
+TEST(test_text, fill)
 {
-    (void)state;
     static const char *const lines[] = {
         "calls/s",
         "2 s lookup              49      490      0.0",
@@ -121,9 +114,8 @@ static void test_text(void **state)
     expect_written(write_failures, failures, sizeof(failures) / sizeof(*failures));
 }
 
-static void test_what_could_not_be_sent(void **state)
+TEST(test_what_could_not_be_sent, fill)
 {
-    (void)state;
     static const char *const says[] = {
         "did not keep up with --rate: 2 calls that were due could not be sent, and sending was 1.5 s behind"};
     char text[32];
@@ -157,9 +149,8 @@ static double real(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-static void test_json(void **state)
+TEST(test_json, fill)
 {
-    (void)state;
     json_t *json = tool_load_block_json(&plan, &block, true);
     const json_t *ops = json_object_get(json, "ops"), *lookup = json_object_get(ops, "lookup");
     const json_t *latency = json_object_get(lookup, "latency_us");
@@ -193,9 +184,8 @@ static void test_json(void **state)
     json_decref(json);
 }
 
-static void test_counters_of_the_server(void **state)
+TEST(test_counters_of_the_server)
 {
-    (void)state;
     struct tool_load_server server = {.is_known = true};
     tool_load_server_counter(&server, "wire.segments_resent", 3);
     tool_load_server_counter(&server, "wire.segments_resent", 4); /* of another core */
@@ -210,14 +200,4 @@ static void test_counters_of_the_server(void **state)
     json = tool_load_server_json(&server);
     assert_true(json_is_null(json));
     json_decref(json);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_counts, fill), cmocka_unit_test_setup(test_windows_and_sums, fill),
-        cmocka_unit_test_setup(test_text, fill),   cmocka_unit_test_setup(test_what_could_not_be_sent, fill),
-        cmocka_unit_test_setup(test_json, fill),   cmocka_unit_test(test_counters_of_the_server),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tools/bench/mix.h"
+#include "tests/test.h"
 
 #define DRAWS 100000u
 
@@ -34,9 +31,8 @@ static void refuse(const char *text, const char *says)
     assert_memory_equal(&mix, &before, sizeof(mix));
 }
 
-static void test_mixes(void **state)
+TEST(test_mixes)
 {
-    (void)state;
     parse("lookup=80,push=15,echo=5");
     assert_int_equal(mix.weights[TOOL_LOOKUP], 80);
     assert_int_equal(mix.weights[TOOL_PUSH], 15);
@@ -50,9 +46,8 @@ static void test_mixes(void **state)
     assert_int_equal(mix.total, 1000001);
 }
 
-static void test_mistakes_in_mixes(void **state)
+TEST(test_mistakes_in_mixes)
 {
-    (void)state;
     refuse("", "no call \"\"; there are lookup, bags, push, variable, variable-push, echo");
     refuse("read=5", "no call \"read\"");
     refuse("lookup=5,", "no call \"\"");
@@ -72,9 +67,8 @@ static void test_mistakes_in_mixes(void **state)
 }
 
 /* Shares as asked for, within 5 standard deviations. */
-static void test_draws(void **state)
+TEST(test_draws)
 {
-    (void)state;
     uint32_t counts[TOOL_OPS] = {0};
     uint64_t random = 4;
     parse("lookup=70,push=20,variable=9,echo=1");
@@ -86,9 +80,8 @@ static void test_draws(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     for (uint32_t op = 0; op < TOOL_OPS; op++) {
         char text[64];
         uint64_t random = 1;
@@ -112,9 +105,8 @@ static void refuse_range(const char *text, const char *says)
     expect_said(text, says);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
-    (void)state;
     bool seen[4] = {false};
     uint64_t random = 2;
     expect_range("1", 1, 1);
@@ -138,14 +130,4 @@ static void test_ranges(void **state)
     refuse_range("5...6", "not \"5...6\"");
     refuse_range("5-6", "not \"5-6\"");
     refuse_range("6..5", "the first number must not be above the second");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixes),  cmocka_unit_test(test_mistakes_in_mixes),
-        cmocka_unit_test(test_draws),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_ranges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tools/capture/capture_files.h"
 
@@ -73,7 +69,7 @@ static void add_packets(struct capture_files *files, uint32_t first, uint32_t co
             error));
 }
 
-static void names_are_numbered_before_their_ending(void **state)
+TEST(names_are_numbered_before_their_ending)
 {
     static const struct {
         const char *path, *numbered;
@@ -89,7 +85,7 @@ static void names_are_numbered_before_their_ending(void **state)
     }
 }
 
-static void one_file_holds_everything(void **state)
+TEST(one_file_holds_everything, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[256], error[CAPTURE_ERROR_BYTES];
     (void)snprintf(path, sizeof(path), "%s/x.pcapng", (char *)*state);
@@ -101,7 +97,7 @@ static void one_file_holds_everything(void **state)
 }
 
 /* Each file is whole, and as long as it may be; only the last ones are kept. */
-static void the_last_files_are_kept(void **state)
+TEST(the_last_files_are_kept, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[256], error[CAPTURE_ERROR_BYTES];
     uint32_t first = 0;
@@ -128,7 +124,7 @@ static void the_last_files_are_kept(void **state)
 }
 
 /* As a reader finds it that looks in between, or after the program was killed. */
-static void what_was_flushed_is_whole_blocks(void **state)
+TEST(what_was_flushed_is_whole_blocks, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[256], error[CAPTURE_ERROR_BYTES];
     struct stat about;
@@ -144,7 +140,7 @@ static void what_was_flushed_is_whole_blocks(void **state)
     assert_true(capture_files_close(&files, error));
 }
 
-static void what_cannot_be_written_is_said(void **state)
+TEST(what_cannot_be_written_is_said, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[256], error[CAPTURE_ERROR_BYTES] = "";
     (void)snprintf(path, sizeof(path), "%s/none/x.pcapng", (char *)*state);
@@ -159,7 +155,7 @@ static void what_cannot_be_written_is_said(void **state)
 }
 
 /* Packets have keys of rows and gradients: only their user reads them, whatever the umask. */
-static void files_are_their_users_alone(void **state)
+TEST(files_are_their_users_alone, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[256], error[CAPTURE_ERROR_BYTES];
     struct stat st;
@@ -171,16 +167,4 @@ static void files_are_their_users_alone(void **state)
     assert_true(capture_files_close(&files, error));
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-}
-
-int main(void)
-{
-#define TEST(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(files_are_their_users_alone),      cmocka_unit_test(names_are_numbered_before_their_ending),
-        TEST(one_file_holds_everything),        TEST(the_last_files_are_kept),
-        TEST(what_was_flushed_is_whole_blocks), TEST(what_cannot_be_written_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 /* The dissector, as tshark runs it, on a file with packets of all kinds that is made here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/message.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
 #include "tests/command.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/tools/capture/tshark.h"
 #include "tools/capture/pcapng.h"
@@ -149,7 +145,7 @@ static void expect_nothing_wrong(const char *directory)
 
 /* ---- tests ---- */
 
-static void packets_of_each_type(void **state)
+TEST(packets_of_each_type, set_up, tear_down)
 {
     static const char *const lines[] = {
         "HELLO without a cookie",
@@ -242,7 +238,7 @@ static const struct {
 #define COUNT(list) (sizeof(list) / sizeof(*(list)))
 
 /* As the headers have them now. */
-static void every_name_is_known(void **state)
+TEST(every_name_is_known, set_up, tear_down)
 {
     enum { LINES = COUNT(ops) + COUNT(statuses) + COUNT(dtypes) };
     static char lines[LINES][80];
@@ -281,7 +277,7 @@ static void every_name_is_known(void **state)
     expect_lines(expected, n);
 }
 
-static void bundles_segments_and_what_comes_again(void **state)
+TEST(bundles_segments_and_what_comes_again, set_up, tear_down)
 {
     static const char *const lines[] = {
         "DATA 2 messages: echo 20; lookup 21 u64[2]",
@@ -332,7 +328,7 @@ static void bundles_segments_and_what_comes_again(void **state)
 }
 
 /* Wherever a packet was cut, the dissector says what it has, and no more. */
-static void cut_packets(void **state)
+TEST(cut_packets, set_up, tear_down)
 {
     const uint64_t keys[3] = {1, 2, 3};
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 3, keys);
@@ -347,7 +343,7 @@ static void cut_packets(void **state)
     assert_int_equal(strtoul(output, NULL, 10), 65); /* once both descriptors' 64 bytes are there */
 }
 
-static void wrong_lengths_are_said(void **state)
+TEST(wrong_lengths_are_said, set_up, tear_down)
 {
     struct packet p = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     append(&p, &(struct mr_frame){.call_id = 1, .message_bytes = 4000}, sizeof(struct mr_frame));
@@ -358,7 +354,7 @@ static void wrong_lengths_are_said(void **state)
 }
 
 /* As when it is in a folder of plug-ins, too. */
-static void a_second_one_is_passed_over(void **state)
+TEST(a_second_one_is_passed_over, set_up, tear_down)
 {
     char how[512], path[256];
     struct packet p = make(MR_PACKET_PING, 0, 1);
@@ -374,7 +370,7 @@ static void a_second_one_is_passed_over(void **state)
     assert_null(strstr(output, "Lua"));
 }
 
-static void other_datagrams_are_left_alone(void **state)
+TEST(other_datagrams_are_left_alone, set_up, tear_down)
 {
     struct packet p = make(MR_PACKET_PING, 0, 1);
     p.bytes[0] = 'x';
@@ -390,16 +386,6 @@ static void other_datagrams_are_left_alone(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(packets_of_each_type),
-        TEST(every_name_is_known),
-        TEST(bundles_segments_and_what_comes_again),
-        TEST(cut_packets),
-        TEST(wrong_lengths_are_said),
-        TEST(other_datagrams_are_left_alone),
-        TEST(a_second_one_is_passed_over),
-    };
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s MILLRACE.LUA\n", argv[0]);
         return 2;
@@ -409,5 +395,5 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "skipped: tshark is not installed (scripts/setup.sh test)\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tools/capture/pcapng.h"
+#include "tests/test.h"
 
 static uint32_t u32(const struct pcapng *p, uint32_t at)
 {
@@ -57,7 +53,7 @@ static uint64_t u64_option(const struct pcapng *p, uint32_t options, uint16_t co
     return u32(p, at) | (uint64_t)u32(p, at + 4) << 32;
 }
 
-static void a_section_says_where_it_comes_from(void **state)
+TEST(a_section_says_where_it_comes_from)
 {
     struct pcapng p = {.bytes = NULL};
     uint16_t bytes;
@@ -77,7 +73,7 @@ static void a_section_says_where_it_comes_from(void **state)
     pcapng_free(&p);
 }
 
-static void an_interface_counts_in_nanoseconds(void **state)
+TEST(an_interface_counts_in_nanoseconds)
 {
     struct pcapng p = {.bytes = NULL};
     uint16_t bytes;
@@ -97,7 +93,7 @@ static void an_interface_counts_in_nanoseconds(void **state)
     pcapng_free(&p);
 }
 
-static void a_packet_of_any_length(void **state)
+TEST(a_packet_of_any_length)
 {
     static const uint8_t data[] = "abcdefgh";
     for (uint32_t length = 0; length <= 8; length++) {
@@ -129,7 +125,7 @@ static void a_packet_of_any_length(void **state)
     }
 }
 
-static void statistics_say_what_was_lost(void **state)
+TEST(statistics_say_what_was_lost)
 {
     struct pcapng p = {.bytes = NULL};
     uint16_t bytes;
@@ -155,7 +151,7 @@ static void statistics_say_what_was_lost(void **state)
 }
 
 /* More than the room at first. */
-static void many_blocks_follow_each_other(void **state)
+TEST(many_blocks_follow_each_other)
 {
     static const uint8_t data[1000];
     struct pcapng p = {.bytes = NULL};
@@ -170,16 +166,4 @@ static void many_blocks_follow_each_other(void **state)
     pcapng_clear(&p);
     assert_int_equal(p.count, 0);
     pcapng_free(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_section_says_where_it_comes_from),
-        cmocka_unit_test(an_interface_counts_in_nanoseconds),
-        cmocka_unit_test(a_packet_of_any_length),
-        cmocka_unit_test(statistics_say_what_was_lost),
-        cmocka_unit_test(many_blocks_follow_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* The commands of `millrace ckpt` on a checkpoint of a cluster. Both nodes hold the same rows, so that the
  * whole is what each of them has: what the other node owns counts once. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests/command.h"
+#include "tests/test.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/ps/cluster_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
@@ -27,7 +24,7 @@ static void make(const char *directory)
     cluster_commit(directory, LAST, nodes, 2);
 }
 
-static void is_listed_and_verified(void **state)
+TEST(is_listed_and_verified, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
@@ -58,7 +55,7 @@ static uint64_t rows_of(const json_t *info, size_t feature)
     return (uint64_t)ckpt_number(json_array_get(json_object_get(info, "features"), feature), "rows");
 }
 
-static void info_counts_each_row_once(void **state)
+TEST(info_counts_each_row_once, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     make(directory);
@@ -75,7 +72,7 @@ static void info_counts_each_row_once(void **state)
     ckpt_expect("node         a: 2 cores, 2048 of 4096 partitions");
 }
 
-static void content_is_that_of_its_parts(void **state)
+TEST(content_is_that_of_its_parts, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     make(directory);
@@ -96,7 +93,7 @@ static void content_is_that_of_its_parts(void **state)
     ckpt_expect("it is a cluster's");
 }
 
-static void is_copied_whole(void **state)
+TEST(is_copied_whole, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     make(directory);
@@ -110,15 +107,5 @@ static void is_copied_whole(void **state)
 int main(int argc, char **argv)
 {
     ckpt_program = argv[argc - 1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(is_listed_and_verified, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(info_counts_each_row_once, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(content_is_that_of_its_parts, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(is_copied_whole, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

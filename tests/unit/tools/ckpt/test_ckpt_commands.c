@@ -1,10 +1,6 @@
 /* The commands of `millrace ckpt` that look at checkpoints and compact them, as a user types them, on chains
  * whose rows are known. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +10,7 @@
 
 #include "ps/checkpoint/checkpoint.h"
 #include "tests/command.h"
+#include "tests/test.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
@@ -21,7 +18,7 @@
 
 enum { LINKS = 4, LAST = CHAIN_FIRST + LINKS - 1 };
 
-static void test_list(void **state)
+TEST(test_list, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -51,7 +48,7 @@ static void test_list(void **state)
     ckpt_expect("none: No such file or directory; name a directory of checkpoints");
 }
 
-static void test_verify_names_file_and_block(void **state)
+TEST(test_verify_names_file_and_block, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -76,7 +73,7 @@ static void test_verify_names_file_and_block(void **state)
 }
 
 /* None takes a damaged one for a good one, none leaves a file behind. */
-static void test_every_command_says_what_is_damaged(void **state)
+TEST(test_every_command_says_what_is_damaged, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *d = *state;
     chain_write(d, LINKS);
@@ -104,7 +101,7 @@ static void test_every_command_says_what_is_damaged(void **state)
 }
 
 /* The directory of an output may be /tmp, where another user may have made the link. */
-static void test_an_output_goes_through_no_link(void **state)
+TEST(test_an_output_goes_through_no_link, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char link[PS_PATH_BYTES], victim[PS_PATH_BYTES];
@@ -116,7 +113,7 @@ static void test_an_output_goes_through_no_link(void **state)
     assert_int_equal(access(victim, F_OK), -1);
 }
 
-static void test_info(void **state)
+TEST(test_info, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -212,7 +209,7 @@ static void write_spread(const char *directory, uint64_t id, uint32_t range_valu
     ckpt_fixture_publish(&w, 2);
 }
 
-static void test_diff_of_a_variable_in_ranges(void **state)
+TEST(test_diff_of_a_variable_in_ranges, temporary_directory_setup, temporary_directory_teardown)
 {
     char other[PS_PATH_BYTES];
     const char *directory = *state;
@@ -237,7 +234,7 @@ static void test_diff_of_a_variable_in_ranges(void **state)
     }
 }
 
-static void test_diff(void **state)
+TEST(test_diff, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -248,7 +245,7 @@ static void test_diff(void **state)
     assert_int_equal(ckpt_run("diff %s/ckpt-13 %s/ckpt-13", directory, directory), 0);
 }
 
-static void test_compact(void **state)
+TEST(test_compact, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -276,7 +273,7 @@ static void test_compact(void **state)
 
 /* A delta that dropped a table and a variable: no command takes their rows in earlier links for damage, or
  * for rows that are there. */
-static void test_what_was_dropped(void **state)
+TEST(test_what_was_dropped, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct mr_feature features[3];
@@ -298,7 +295,7 @@ static void test_what_was_dropped(void **state)
 }
 
 /* What an older version cannot read is shown, and what this one cannot read is not called damaged. */
-static void test_what_a_checkpoint_needs(void **state)
+TEST(test_what_a_checkpoint_needs, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct mr_feature features[3];
@@ -358,7 +355,7 @@ static void save_parameter(const char *directory, uint64_t id, float last, const
     assert_int_equal(fixture_finish(w).status, MR_OK);
 }
 
-static void test_parameters_are_the_same_or_differ(void **state)
+TEST(test_parameters_are_the_same_or_differ, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     save_parameter(directory, 1, 2.0f, "sgd", 4000);
@@ -400,7 +397,7 @@ static float float_at(const uint8_t *bytes, size_t index)
     return value;
 }
 
-static void test_dump_a_parameter(void **state)
+TEST(test_dump_a_parameter, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[512], error[TOOL_NPY_TEXT_BYTES];
@@ -429,7 +426,7 @@ static void test_dump_a_parameter(void **state)
     ckpt_expect("--table or --parameter, not both");
 }
 
-static void test_export_a_parameter(void **state)
+TEST(test_export_a_parameter, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char path[512];
@@ -464,7 +461,7 @@ static void test_export_a_parameter(void **state)
 }
 
 /* A state of another version's optimizer, or one of another length, is written as it lies there. */
-static void test_a_state_of_unknown_parts(void **state)
+TEST(test_a_state_of_unknown_parts, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
@@ -491,7 +488,7 @@ static void test_a_state_of_unknown_parts(void **state)
 
 /* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt
  * succeeds. */
-static void test_compact_killed(void **state)
+TEST(test_compact_killed, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -514,9 +511,8 @@ static void test_compact_killed(void **state)
     assert_int_equal(ckpt_run("verify %s", directory), 0);
 }
 
-static void test_help_and_version(void **state)
+TEST(test_help_and_version)
 {
-    (void)state;
     static const char *const names[] = {"list", "verify", "info",    "diff",
                                         "dump", "export", "compact", "import"};
     assert_int_equal(ckpt_run("--help"), 0);
@@ -532,33 +528,12 @@ static void test_help_and_version(void **state)
     ckpt_expect("no command lost; see millrace ckpt --help");
 }
 
-#define CKPT_TEST(name)                                                                                      \
-    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        CKPT_TEST(test_list),
-        CKPT_TEST(test_verify_names_file_and_block),
-        CKPT_TEST(test_every_command_says_what_is_damaged),
-        CKPT_TEST(test_an_output_goes_through_no_link),
-        CKPT_TEST(test_info),
-        CKPT_TEST(test_diff),
-        CKPT_TEST(test_diff_of_a_variable_in_ranges),
-        CKPT_TEST(test_compact),
-        CKPT_TEST(test_what_was_dropped),
-        CKPT_TEST(test_what_a_checkpoint_needs),
-        CKPT_TEST(test_parameters_are_the_same_or_differ),
-        CKPT_TEST(test_dump_a_parameter),
-        CKPT_TEST(test_export_a_parameter),
-        CKPT_TEST(test_a_state_of_unknown_parts),
-        CKPT_TEST(test_compact_killed),
-        cmocka_unit_test(test_help_and_version),
-    };
     if (argc != 2) {
         (void)fprintf(stderr, "usage: test_ckpt_commands MILLRACE\n");
         return 2;
     }
     ckpt_program = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,11 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "tests/unit/tools/ckpt_fixture.h"
 #include "tools/ckpt/ckpt_import_rows.h"
 
@@ -51,7 +48,7 @@ static void open_table(struct ckpt_import_rows *r, enum mr_dtype dtype)
     ckpt_row_maker_init(&r->maker, &feature);
 }
 
-static void test_rows_as_tables_store_them(void **state)
+TEST(test_rows_as_tables_store_them, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ckpt_import_rows r;
     uint64_t got_keys[CKPT_IMPORT_ROWS];
@@ -82,7 +79,7 @@ static void expect_keys_refused(const char *says, uint64_t memory_bytes)
     ckpt_import_close(&r);
 }
 
-static void test_keys_that_come_twice(void **state)
+TEST(test_keys_that_come_twice, temporary_directory_setup, temporary_directory_teardown)
 {
     fill(*state);
     keys[2999] = keys[17];
@@ -109,7 +106,7 @@ static void expect_row_refused(enum mr_dtype dtype, const char *says)
     ckpt_import_close(&r);
 }
 
-static void test_values_that_are_no_numbers_of_the_table(void **state)
+TEST(test_values_that_are_no_numbers_of_the_table, temporary_directory_setup, temporary_directory_teardown)
 {
     fill(*state);
     values[2 * DIM + 1] = 70000;
@@ -128,7 +125,7 @@ static void expect_open_refused(const char *says)
         fail_msg("\"%s\" does not say \"%s\"", text, says);
 }
 
-static void test_files_that_do_not_belong_together(void **state)
+TEST(test_files_that_do_not_belong_together, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ckpt_import_rows r;
     fill(*state);
@@ -151,18 +148,4 @@ static void test_files_that_do_not_belong_together(void **state)
     expect_open_refused("no regular file");
     (void)snprintf(values_path, sizeof(values_path), "%s/none", (const char *)*state);
     expect_open_refused("No such file");
-}
-
-#define CKPT_TEST(name)                                                                                      \
-    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CKPT_TEST(test_rows_as_tables_store_them),
-        CKPT_TEST(test_keys_that_come_twice),
-        CKPT_TEST(test_values_that_are_no_numbers_of_the_table),
-        CKPT_TEST(test_files_that_do_not_belong_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Live rows of chains, against a model of what each link wrote. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tools/ckpt/ckpt_chain.h"
@@ -85,14 +82,14 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     ckpt_chain_close(&chain);
 }
 
-static void test_a_full(void **state)
+TEST(test_a_full, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, 1);
     check(*state, 1, 0, 0, false);
     check(*state, 1, 2, 0, false);
 }
 
-static void test_a_chain(void **state)
+TEST(test_a_chain, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, LINKS);
     check(*state, LINKS, 0, 16 << 20, false);
@@ -100,7 +97,7 @@ static void test_a_chain(void **state)
     check(*state, LINKS, 2, 16 << 20, false);
 }
 
-static void test_a_chain_in_little_memory(void **state)
+TEST(test_a_chain_in_little_memory, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, LINKS);
     check(*state, LINKS, 0, 0, true);
@@ -117,7 +114,7 @@ static void expect_refused(const char *directory, uint64_t id, enum mr_status ex
     assert_null(chain.files.links);
 }
 
-static void test_broken_chains_are_named(void **state)
+TEST(test_broken_chains_are_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char from[512], to[512];
@@ -140,7 +137,7 @@ static void test_broken_chains_are_named(void **state)
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "checkpoint 13 is a delta on 12: ");
 }
 
-static void test_damaged_blocks_are_named(void **state)
+TEST(test_damaged_blocks_are_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     struct ckpt_chain chain;
@@ -154,9 +151,8 @@ static void test_damaged_blocks_are_named(void **state)
     ckpt_chain_close(&chain);
 }
 
-static void test_paths(void **state)
+TEST(test_paths)
 {
-    (void)state;
     static const struct {
         const char *path, *directory;
         uint64_t id;
@@ -173,20 +169,4 @@ static void test_paths(void **state)
         assert_int_equal(id, cases[i].id);
     }
     assert_false(ckpt_path_split("", directory, &id));
-}
-
-#define CKPT_TEST(name)                                                                                      \
-    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CKPT_TEST(test_a_full),
-        CKPT_TEST(test_a_chain),
-        CKPT_TEST(test_a_chain_in_little_memory),
-        CKPT_TEST(test_broken_chains_are_named),
-        CKPT_TEST(test_damaged_blocks_are_named),
-        cmocka_unit_test(test_paths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

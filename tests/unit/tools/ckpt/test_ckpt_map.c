@@ -1,10 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tools/ckpt/ckpt_map.h"
+#include "tests/test.h"
 
 struct seen {
     struct ckpt_range range;
@@ -20,9 +17,8 @@ static void see(void *arg, struct ckpt_entry *entry)
     seen->count++;
 }
 
-static void test_finds_what_was_added(void **state)
+TEST(test_finds_what_was_added)
 {
-    (void)state;
     struct ckpt_map *map = ckpt_map_create(1 << 20);
     bool is_new;
     for (uint64_t key = 0; key < 10000; key++) {
@@ -54,9 +50,8 @@ static void test_finds_what_was_added(void **state)
 }
 
 /* It refuses before it is so full that a search would not end, and not long before its memory is used. */
-static void test_is_full_in_time(void **state)
+TEST(test_is_full_in_time)
 {
-    (void)state;
     for (uint32_t payload = 0; payload < 200; payload += 40) {
         struct ckpt_map *map = ckpt_map_create(0);
         uint64_t count = 0;
@@ -71,9 +66,8 @@ static void test_is_full_in_time(void **state)
     }
 }
 
-static void test_keeps_a_range(void **state)
+TEST(test_keeps_a_range)
 {
-    (void)state;
     struct ckpt_map *map = ckpt_map_create(1 << 20);
     struct seen seen = {.range = {0, CKPT_PLACES}};
     bool is_new;
@@ -99,14 +93,4 @@ static void test_keeps_a_range(void **state)
         expected = in_range;
     }
     ckpt_map_destroy(map);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_what_was_added),
-        cmocka_unit_test(test_is_full_in_time),
-        cmocka_unit_test(test_keeps_a_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

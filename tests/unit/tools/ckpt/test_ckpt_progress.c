@@ -1,16 +1,13 @@
 /* The line that says how far a command has come. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "tools/ckpt/ckpt_progress.h"
+#include "tests/test.h"
 
 #define S UINT64_C(1000000)
 
@@ -21,9 +18,8 @@ static void check(const struct ckpt_progress *p, const char *expected)
     assert_string_equal(line, expected);
 }
 
-static void it_says_how_fast_and_how_long_yet(void **state)
+TEST(it_says_how_fast_and_how_long_yet)
 {
-    (void)state;
     struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MR_MIB, .noted_us = 5 * S};
     check(&p, "copy: 0 B of 3.9 GiB, 0 %");
     p.done_bytes = 200 * MR_MIB;
@@ -41,9 +37,8 @@ static void it_says_how_fast_and_how_long_yet(void **state)
 }
 
 /* Half a minute at another rate, and that is the rate; one moment is not. */
-static void the_last_seconds_count_most(void **state)
+TEST(the_last_seconds_count_most)
 {
-    (void)state;
     struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MR_MIB};
     p.done_bytes = 100 * MR_MIB;
     ckpt_progress_note(&p, S);
@@ -66,9 +61,8 @@ static void begin_on(struct ckpt_progress *p, int fd, int *saved)
     ckpt_progress_begin(p, "verify", 100 * MR_MIB);
 }
 
-static void a_terminal_shows_it_and_a_pipe_does_not(void **state)
+TEST(a_terminal_shows_it_and_a_pipe_does_not)
 {
-    (void)state;
     struct ckpt_progress p;
     int ours, terminal, saved, ends[2];
     char said[256] = "";
@@ -94,14 +88,4 @@ static void a_terminal_shows_it_and_a_pipe_does_not(void **state)
     assert_int_equal(poll(&ready, 1, 0), 0);
     for (int *fd = (int[]){ours, terminal, saved, ends[0], ends[1], -1}; *fd >= 0; fd++)
         (void)close(*fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_how_fast_and_how_long_yet),
-        cmocka_unit_test(the_last_seconds_count_most),
-        cmocka_unit_test(a_terminal_shows_it_and_a_pipe_does_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/ckpt/ckpt_row.h"
+#include "tests/test.h"
 
 #define DIM 3u
 
@@ -39,9 +36,8 @@ static void expect(enum mr_dtype dtype, enum mr_optimizer optimizer, enum mr_evi
     assert_string_equal(got, text);
 }
 
-static void test_parts_by_name(void **state)
+TEST(test_parts_by_name)
 {
-    (void)state;
     expect(MR_F32, MR_OPT_SGD, MR_EVICT_NEVER, "values:f32[3]@0 state@12 =12");
     expect(MR_F32, MR_OPT_ADAGRAD, MR_EVICT_NEVER, "values:f32[3]@0 sum:f32[3]@12 state@12 =24");
     expect(MR_F32, MR_OPT_ROWWISE_ADAGRAD, MR_EVICT_AGE,
@@ -55,9 +51,8 @@ static void test_parts_by_name(void **state)
     expect(MR_F32, MR_OPT_MOMENTUM, MR_EVICT_NEVER, "values:f32[3]@0 velocity:f32[3]@12 state@12 =24");
 }
 
-static void test_momentum_with_dampening_keeps_one_more(void **state)
+TEST(test_momentum_with_dampening_keeps_one_more)
 {
-    (void)state;
     struct mr_feature feature = mr_feature_table("t", DIM);
     struct ckpt_row row;
     mr_feature_set_optimizer(&feature, MR_OPT_MOMENTUM);
@@ -68,9 +63,8 @@ static void test_momentum_with_dampening_keeps_one_more(void **state)
     assert_int_equal(row.bytes, 28);
 }
 
-static void test_dense_optimizers_keep_a_step_after_their_state(void **state)
+TEST(test_dense_optimizers_keep_a_step_after_their_state)
 {
-    (void)state;
     struct mr_feature feature = mr_feature_table("t", DIM);
     struct ckpt_row row;
     feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
@@ -88,9 +82,8 @@ static void test_dense_optimizers_keep_a_step_after_their_state(void **state)
     assert_int_equal(row.bytes, 28);
 }
 
-static void test_unknown_optimizers_are_named(void **state)
+TEST(test_unknown_optimizers_are_named)
 {
-    (void)state;
     struct mr_feature feature = mr_feature_table("t", DIM);
     struct ckpt_row row;
     feature.optimizer = 77;
@@ -104,9 +97,8 @@ static void make(const struct mr_feature *feature, const void *values, uint32_t 
     ckpt_row_make(&maker, values, (uint8_t *)stored);
 }
 
-static void test_rows_start_as_tables_make_them(void **state)
+TEST(test_rows_start_as_tables_make_them)
 {
-    (void)state;
     const float values[DIM] = {1, -2, 0.5f};
     const uint16_t bf16[DIM] = {0x3f80, 0xc000, 0x3f00};
     uint32_t stored[16], number;
@@ -150,14 +142,13 @@ static void test_rows_start_as_tables_make_them(void **state)
 }
 
 /* The row with the most state. */
-static void test_the_widest_row_is_made(void **state)
+TEST(test_the_widest_row_is_made)
 {
     enum { FLOATS = 3 * MR_DIM_MAX + 2 };
     static float values[MR_DIM_MAX];
     static uint32_t stored[FLOATS + 1];
     struct mr_feature feature = mr_feature_table("t", MR_DIM_MAX);
     struct ckpt_row row;
-    (void)state;
     mr_feature_set_optimizer(&feature, MR_OPT_ADAM);
     feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
     assert_null(ckpt_row_of(&feature, &row));
@@ -167,17 +158,4 @@ static void test_the_widest_row_is_made(void **state)
     for (uint32_t i = 0; i < FLOATS; i++)
         assert_int_equal(stored[i], 0);
     assert_int_equal(stored[FLOATS], UINT32_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_by_name),
-        cmocka_unit_test(test_momentum_with_dampening_keeps_one_more),
-        cmocka_unit_test(test_dense_optimizers_keep_a_step_after_their_state),
-        cmocka_unit_test(test_unknown_optimizers_are_named),
-        cmocka_unit_test(test_rows_start_as_tables_make_them),
-        cmocka_unit_test(test_the_widest_row_is_made),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,18 @@
 /* millrace ckpt dump, export and import, as a user types them: rows that go out and come back. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
 #include "tools/ckpt/npy.h"
 
 enum { LINKS = 4, LAST = CHAIN_FIRST + LINKS - 1 };
 
-static void test_dump_csv(void **state)
+TEST(test_dump_csv, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     uint64_t rows = 0;
@@ -44,7 +41,7 @@ static void test_dump_csv(void **state)
 }
 
 /* Whoever reads a pipe may stop: no error, no word about it. */
-static void test_pipes_that_end_early(void **state)
+TEST(test_pipes_that_end_early, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
@@ -68,7 +65,7 @@ static uint8_t *read_npy(const char *directory, const char *name, struct tool_np
     return file + array->data_offset;
 }
 
-static void test_dump_npy_and_import(void **state)
+TEST(test_dump_npy_and_import, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *d = *state;
     struct tool_npy array;
@@ -121,7 +118,7 @@ static void test_dump_npy_and_import(void **state)
 }
 
 /* Tensors at their places: keys, values and state of a row belong together. */
-static void test_export(void **state)
+TEST(test_export, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *d = *state;
     static uint8_t file[1 << 20];
@@ -163,21 +160,12 @@ static void test_export(void **state)
     ckpt_expect("none/b.npy: No such file or directory");
 }
 
-#define CKPT_TEST(name)                                                                                      \
-    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        CKPT_TEST(test_dump_csv),
-        CKPT_TEST(test_pipes_that_end_early),
-        CKPT_TEST(test_dump_npy_and_import),
-        CKPT_TEST(test_export),
-    };
     if (argc != 2) {
         (void)fprintf(stderr, "usage: test_ckpt_rows MILLRACE\n");
         return 2;
     }
     ckpt_program = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* `millrace ckpt` on URLs: a chain is pushed to a store, looked at there, and pulled back. */
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
@@ -39,7 +36,7 @@ static const char *url_of_last(const struct remote_fixture *x)
     return url;
 }
 
-static void a_chain_is_pushed_looked_at_and_pulled(void **state)
+TEST(a_chain_is_pushed_looked_at_and_pulled, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     assert_int_equal(ckpt_run("push %s '%s'", x->here, x->url), 0);
@@ -60,8 +57,9 @@ static void a_chain_is_pushed_looked_at_and_pulled(void **state)
     assert_int_equal(ckpt_run("push %s/ckpt-%d '%s'", x->here, LAST, x->url), 0);
     ckpt_expect(": 0 B copied");
 }
+TEST_AGAIN(a_chain_is_pushed_looked_at_and_pulled, set_up, tear_down, &remote_s3)
 
-static void mistakes_are_one_line(void **state)
+TEST(mistakes_are_one_line, set_up, tear_down, &remote_hdfs)
 {
     struct remote_fixture *x = *state;
     assert_int_equal(ckpt_run("pull '%s' %s", x->url, x->back), 1);
@@ -75,15 +73,12 @@ static void mistakes_are_one_line(void **state)
     assert_int_equal(ckpt_run("compact %s/ckpt-%d --out '%s'", x->here, LAST, x->url), 1);
     ckpt_expect("made on this machine's disk");
 }
+TEST_AGAIN(mistakes_are_one_line, set_up, tear_down, &remote_s3)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST_ON_BOTH(a_chain_is_pushed_looked_at_and_pulled),
-        TEST_ON_BOTH(mistakes_are_one_line),
-    };
     if (argc != 2)
         return EXIT_FAILURE;
     ckpt_program = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Files made with numpy 1.24: tests/unit/tools/data/npy_*.npy. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/ckpt/npy.h"
+#include "tests/test.h"
 
 static uint8_t file[4096];
 static size_t file_bytes;
@@ -37,9 +34,8 @@ static void expect(const char *name, enum mr_dtype dtype, uint32_t rank, const u
     assert_int_equal(npy.data_offset + npy.data_bytes, file_bytes);
 }
 
-static void test_reads_what_numpy_wrote(void **state)
+TEST(test_reads_what_numpy_wrote)
 {
-    (void)state;
     expect("u64", MR_U64, 1, (uint64_t[]){4});
     const uint64_t keys[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX};
     assert_memory_equal(file + npy.data_offset, keys, sizeof(keys));
@@ -61,9 +57,8 @@ static void expect_refused(const char *says)
     assert_memory_equal(&npy, &before, sizeof(npy));
 }
 
-static void test_refuses_other_arrays_by_name(void **state)
+TEST(test_refuses_other_arrays_by_name)
 {
-    (void)state;
     read_file("fortran");
     expect_refused("column-major order; save numpy.ascontiguousarray(a)");
     read_file("big");
@@ -85,9 +80,8 @@ static void put_header(uint8_t major, const char *header, const char *data)
     file_bytes = 10 + bytes + data_bytes;
 }
 
-static void test_refuses_malformed_headers(void **state)
+TEST(test_refuses_malformed_headers)
 {
-    (void)state;
     static const struct {
         const char *header, *data, *says;
     } cases[] = {
@@ -121,9 +115,8 @@ static void test_refuses_malformed_headers(void **state)
     assert_int_equal(npy.data_bytes, 2);
 }
 
-static void test_refuses_other_files(void **state)
+TEST(test_refuses_other_files)
 {
-    (void)state;
     put_header(4, "{}", "");
     expect_refused("version 4.0");
     put_header(1, "{}", "");
@@ -143,9 +136,8 @@ static void test_refuses_other_files(void **state)
 }
 
 /* The very bytes of numpy.save(). */
-static void test_writes_as_numpy_does(void **state)
+TEST(test_writes_as_numpy_does)
 {
-    (void)state;
     static const struct {
         const char *name;
         struct tool_npy_field fields[3];
@@ -172,9 +164,8 @@ static void test_writes_as_numpy_does(void **state)
 }
 
 /* Of every length that the fields can have, so that each remainder of the alignment comes up. */
-static void test_reads_what_it_wrote(void **state)
+TEST(test_reads_what_it_wrote)
 {
-    (void)state;
     uint8_t header[256];
     for (uint64_t rows = 1; rows < UINT64_C(1) << 40; rows = rows * 3 + 1) {
         for (uint32_t columns = 0; columns < 2000; columns = columns * 5 + 1) {
@@ -191,9 +182,8 @@ static void test_reads_what_it_wrote(void **state)
     }
 }
 
-static void test_further_dimensions(void **state)
+TEST(test_further_dimensions)
 {
-    (void)state;
     uint8_t header[256];
     const struct tool_npy_field field = {.dtype = MR_F32, .columns = 3, .more = {5, 7}};
     const size_t bytes = tool_npy_header(&field, 1, 2, header, sizeof(header));
@@ -203,15 +193,4 @@ static void test_further_dimensions(void **state)
     assert_int_equal(npy.shape[1], 3);
     assert_int_equal(npy.shape[2], 5);
     assert_int_equal(npy.shape[3], 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_what_numpy_wrote),    cmocka_unit_test(test_refuses_other_arrays_by_name),
-        cmocka_unit_test(test_refuses_malformed_headers), cmocka_unit_test(test_refuses_other_files),
-        cmocka_unit_test(test_writes_as_numpy_does),      cmocka_unit_test(test_reads_what_it_wrote),
-        cmocka_unit_test(test_further_dimensions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

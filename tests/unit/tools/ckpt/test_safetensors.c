@@ -1,12 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/ckpt/safetensors.h"
+#include "tests/test.h"
 
 static json_t *parse(const char *header, size_t bytes)
 {
@@ -21,9 +18,8 @@ static json_t *parse(const char *header, size_t bytes)
 }
 
 /* The example of the README: names, types, shapes, and offsets behind the header without a hole. */
-static void test_header(void **state)
+TEST(test_header)
 {
-    (void)state;
     struct tool_safetensor tensors[] = {
         {.name = "values", .dtype = MR_F16, .rows = 3, .columns = 5},
         {.name = "sum", .dtype = MR_F32, .rows = 3},
@@ -49,9 +45,8 @@ static void test_header(void **state)
     free(header);
 }
 
-static void test_every_type_has_its_name(void **state)
+TEST(test_every_type_has_its_name)
 {
-    (void)state;
     static const char *const names[] = {"U8",  "I8",  "U16", "F16", "BF16", "U32",
                                         "I32", "F32", "U64", "I64", "F64"};
     for (uint32_t dtype = 1; dtype < MR_DTYPE_COUNT; dtype++) {
@@ -67,9 +62,8 @@ static void test_every_type_has_its_name(void **state)
     }
 }
 
-static void test_further_dimensions(void **state)
+TEST(test_further_dimensions)
 {
-    (void)state;
     struct tool_safetensor tensors[] = {
         {.name = "w", .dtype = MR_F32, .rows = 2, .columns = 3, .more = {5, 7}},
         {.name = "b", .dtype = MR_F32, .rows = 2, .columns = 3, .more = {5}},
@@ -87,23 +81,11 @@ static void test_further_dimensions(void **state)
     free(header);
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
-    (void)state;
     struct tool_safetensor t = {.name = "t", .dtype = MR_F32, .rows = UINT64_MAX / 8, .columns = 4};
     size_t bytes;
     assert_null(tool_safetensors_header(&t, 1, NULL, &bytes));
     t = (struct tool_safetensor){.name = "t\xff", .dtype = MR_F32, .rows = 1}; /* no UTF-8 */
     assert_null(tool_safetensors_header(&t, 1, NULL, &bytes));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header),
-        cmocka_unit_test(test_every_type_has_its_name),
-        cmocka_unit_test(test_further_dimensions),
-        cmocka_unit_test(test_too_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

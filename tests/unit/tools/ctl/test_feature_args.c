@@ -1,11 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tools/ctl/feature_args.h"
 #include "tools/ctl/feature_text.h"
+#include "tests/test.h"
 
 static char error_text[256];
 
@@ -29,9 +26,8 @@ static bool make(const char *kind, const char *name, int argc, char **argv, stru
     make(kind, name, (int)(sizeof((char *[]){"x", ##__VA_ARGS__}) / sizeof(char *)),                         \
          (char *[]){"x", ##__VA_ARGS__, NULL}, out)
 
-static void test_a_table_with_everything(void **state)
+TEST(test_a_table_with_everything)
 {
-    (void)state;
     struct mr_feature f;
     assert_true(MAKE("table", "user.id", &f, "--dim", "16", "--optimizer", "adagrad", "--optimizer-args",
                      "0.5,1e-10", "--learning-rate", "0.1", "--init", "normal", "--init-a", "0", "--init-b",
@@ -62,9 +58,8 @@ static void test_a_table_with_everything(void **state)
     assert_memory_equal(&f, &wanted, sizeof(f));
 }
 
-static void test_limits_are_refused_with_what_they_take(void **state)
+TEST(test_limits_are_refused_with_what_they_take)
 {
-    (void)state;
     struct mr_feature f;
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "oldest"));
     assert_string_equal(error_text, "--eviction must be one of never age lru lfu norm steps, not \"oldest\"");
@@ -93,9 +88,8 @@ static void test_limits_are_refused_with_what_they_take(void **state)
     assert_int_equal(f.eviction, MR_EVICT_STEPS);
 }
 
-static void test_defaults_are_the_librarys(void **state)
+TEST(test_defaults_are_the_librarys)
 {
-    (void)state;
     struct mr_feature f, wanted = mr_feature_table("t", 8);
     assert_true(MAKE("table", "t", &f, "--dim", "8"));
     assert_memory_equal(&f, &wanted, sizeof(f));
@@ -108,9 +102,8 @@ static void test_defaults_are_the_librarys(void **state)
     assert_memory_equal(&f, &wanted, sizeof(f));
 }
 
-static void test_optimizer_args_not_given_keep_their_default(void **state)
+TEST(test_optimizer_args_not_given_keep_their_default)
 {
-    (void)state;
     struct mr_feature f;
     assert_true(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "adagrad"));
     assert_true(f.optimizer_args[0] == 0.0f && f.optimizer_args[1] == 1e-10f);
@@ -125,18 +118,16 @@ static void test_optimizer_args_not_given_keep_their_default(void **state)
 }
 
 /* What is given is no default. */
-static void test_a_learning_rate_of_0(void **state)
+TEST(test_a_learning_rate_of_0)
 {
-    (void)state;
     struct mr_feature f, frozen = mr_feature_table("t", 4);
     frozen.learning_rate = 0;
     assert_true(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"));
     assert_null(mr_feature_diff(&f, &frozen));
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
-    (void)state;
     struct mr_feature f, wanted = mr_feature_table("t", 8);
     assert_true(MAKE("table", "t", &f, "--dim", "8", "--schedule", "cosine", "--schedule-steps", "1000",
                      "--schedule-warmup-steps", "50", "--learning-rate-end", "0.001"));
@@ -154,9 +145,8 @@ static void expect(bool made, const char *text)
         fail_msg("\"%s\" does not say \"%s\"", error_text, text);
 }
 
-static void test_mistakes_are_named(void **state)
+TEST(test_mistakes_are_named)
 {
-    (void)state;
     struct mr_feature f;
     memset(&f, 0x5A, sizeof(f));
     const struct mr_feature before = f;
@@ -213,9 +203,8 @@ static void test_mistakes_are_named(void **state)
     assert_memory_equal(&f, &before, sizeof(f));
 }
 
-static void test_shapes_for_people(void **state)
+TEST(test_shapes_for_people)
 {
-    (void)state;
     char text[64];
     struct mr_feature f = mr_feature_table("t", 16);
     tool_feature_shape(&f, text, sizeof(text));
@@ -248,9 +237,8 @@ static void expect_options(const struct mr_feature *f, const char *expected)
     assert_null(mr_feature_diff(f, &again));
 }
 
-static void test_options_of_a_feature_make_it_again(void **state)
+TEST(test_options_of_a_feature_make_it_again)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("t", 8);
     expect_options(&f, "");
     mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL);
@@ -272,9 +260,8 @@ static void test_options_of_a_feature_make_it_again(void **state)
                        "--capacity-rows 1000");
 }
 
-static void test_options_say_everything(void **state)
+TEST(test_options_say_everything)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("t", 8);
     for (uint32_t optimizer = MR_OPT_SGD; optimizer <= MR_OPT_GROUP_FTRL; optimizer++) {
         mr_feature_set_optimizer(&f, (enum mr_optimizer)optimizer);
@@ -307,21 +294,4 @@ static void test_options_say_everything(void **state)
     assert_string_equal(little, "--init ");
     tool_feature_options(&f, none, sizeof(none));
     assert_string_equal(none, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_table_with_everything),
-        cmocka_unit_test(test_limits_are_refused_with_what_they_take),
-        cmocka_unit_test(test_defaults_are_the_librarys),
-        cmocka_unit_test(test_optimizer_args_not_given_keep_their_default),
-        cmocka_unit_test(test_a_learning_rate_of_0),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_mistakes_are_named),
-        cmocka_unit_test(test_shapes_for_people),
-        cmocka_unit_test(test_options_of_a_feature_make_it_again),
-        cmocka_unit_test(test_options_say_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

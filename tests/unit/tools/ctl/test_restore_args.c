@@ -1,11 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "millrace_admin.h"
 #include "tools/ctl/restore_args.h"
+#include "tests/test.h"
 
 #define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789_abcdefghijklmnopqrstuvwxyz" /* 63 bytes */
 
@@ -36,9 +33,8 @@ static void expect_refused(const char *text, const char *says)
         fail_msg("\"%s\" does not say \"%s\"", error_text, says);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     expect("user", "user", NULL);
     expect("user:old", "user", "old");
     expect("user=old", "user", "old");
@@ -46,17 +42,15 @@ static void test_names(void **state)
     expect(LONGEST ":" LONGEST, LONGEST, LONGEST);
 }
 
-static void test_colons_in_names(void **state)
+TEST(test_colons_in_names)
 {
-    (void)state;
     expect("ad:user=ad:old", "ad:user", "ad:old");
     expect("user=ad:old", "user", "ad:old");
     expect("user:ad:old", "user", "ad:old");
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
-    (void)state;
     expect_refused("", "NAME:NEW");
     expect_refused(":new", ":new: expected NAME");
     expect_refused("user:", "user:: expected NAME");
@@ -64,14 +58,4 @@ static void test_mistakes(void **state)
     expect_refused(LONGEST "x", "1 to 63 bytes");
     expect_refused("user:" LONGEST "x", "1 to 63 bytes");
     expect_refused(LONGEST LONGEST LONGEST, "at most 63 bytes");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_colons_in_names),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

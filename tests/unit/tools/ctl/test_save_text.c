@@ -1,11 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "millrace_admin.h"
 #include "tools/ctl/save_text.h"
+#include "tests/test.h"
 
 /* One save is written, one waits for step 40. */
 static const struct mr_checkpoint_info busy = {.step = 38,
@@ -26,9 +23,8 @@ static void stands(struct mr_save_info save, const char *expected)
     assert_string_equal(out, expected);
 }
 
-static void test_where_a_save_stands(void **state)
+TEST(test_where_a_save_stands)
 {
-    (void)state;
     stands((struct mr_save_info){.state = MR_SAVE_WRITING, .id = 7},
            "it writes checkpoint 7: 12.0 of 400.0 MiB, 24.0 MiB/s");
     /* What is known of its progress is of another moment. */
@@ -45,21 +41,19 @@ static void test_where_a_save_stands(void **state)
     stands((struct mr_save_info){.state = MR_SAVE_ENDED}, "it has ended");
 }
 
-static void test_queued_behind_one_that_waits(void **state)
+TEST(test_queued_behind_one_that_waits)
 {
     char out[TOOL_SAVE_LINE_BYTES];
     struct mr_checkpoint_info idle = busy;
     struct mr_save_info save = {.state = MR_SAVE_QUEUED};
-    (void)state;
     idle.state = MR_CHECKPOINT_IDLE;
     tool_save_stands(&save, &idle, out);
     assert_string_equal(out, "it waits for another save");
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     struct mr_save_info save = {.state = MR_SAVE_ENDED, .kind = MR_SAVE_DELTA};
-    (void)state;
     assert_string_equal(tool_save_state_name(&save), "ended");
     assert_string_equal(tool_save_kind_name(&save), "delta");
     save.status = MR_CANCELLED;
@@ -75,10 +69,9 @@ static void test_names(void **state)
     assert_string_equal(tool_save_kind_name(&save), "-");
 }
 
-static void test_progress_and_step(void **state)
+TEST(test_progress_and_step)
 {
     char out[64];
-    (void)state;
     tool_save_progress(0, 3 * MR_MIB, 0, out, sizeof(out));
     assert_string_equal(out, "0.0 of 3.0 MiB");
     tool_save_step(0, false, out, sizeof(out));
@@ -89,7 +82,7 @@ static void test_progress_and_step(void **state)
     assert_string_equal(out, " of step 40, cut at that step");
 }
 
-static void test_what_has_ended(void **state)
+TEST(test_what_has_ended)
 {
     char out[TOOL_SAVE_LINE_BYTES];
     struct mr_save_info save = {.id = 7,
@@ -99,7 +92,6 @@ static void test_what_has_ended(void **state)
                                 .step = 40,
                                 .is_at_step = true};
     struct mr_checkpoint_info first = busy, idle = {.state = MR_CHECKPOINT_IDLE};
-    (void)state;
     tool_save_done(&save, true, out, sizeof(out)); /* a node's part */
     assert_string_equal(out, "saved checkpoint 7 of step 40, cut at that step: full, 12.0 MiB in 0.52 s");
     save.bytes = 0; /* tables without rows */
@@ -120,16 +112,4 @@ static void test_what_has_ended(void **state)
     idle.last_status = MR_IO_ERROR;
     tool_save_last(&idle, out, sizeof(out));
     assert_non_null(strstr(out, "failed: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_where_a_save_stands),
-        cmocka_unit_test(test_queued_behind_one_that_waits),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_what_has_ended),
-        cmocka_unit_test(test_progress_and_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

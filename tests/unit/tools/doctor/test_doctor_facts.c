@@ -1,8 +1,4 @@
 /* A machine made of files: /proc and /sys below a directory of the test's own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tools/doctor/doctor_facts.h"
 
@@ -45,20 +42,17 @@ static void put_link(const char *path, const char *target)
 
 static int setup(void **state)
 {
-    (void)state;
     root = temporary_directory_make();
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     return temporary_directory_remove(root);
 }
 
-static void test_a_whole_machine(void **state)
+TEST(test_a_whole_machine, setup, teardown)
 {
-    (void)state;
     put("/proc/meminfo", "HugePages_Total:    1024\nHugePages_Free:      512\nHugepagesize:       2048 kB\n");
     put("/proc/self/limits", "Max locked memory         65536                65536                bytes\n");
     put("/proc/self/status", "CapEff:\t0000000000003000\n");
@@ -132,17 +126,15 @@ static void test_a_whole_machine(void **state)
     assert_int_equal(f.io_uring_error, 0); /* another machine's is not tried here */
 }
 
-static void test_an_empty_directory(void **state)
+TEST(test_an_empty_directory, setup, teardown)
 {
-    (void)state;
     struct doctor_facts f, zero = {0};
     doctor_read(root, &f);
     assert_memory_equal(&f, &zero, sizeof(f));
 }
 
-static void test_more_nics_than_are_kept(void **state)
+TEST(test_more_nics_than_are_kept, setup, teardown)
 {
-    (void)state;
     for (uint32_t i = 0; i < DOCTOR_NICS_MAX + 5; i++) {
         char path[64];
         (void)snprintf(path, sizeof(path), "/sys/class/net/veth%u/mtu", i);
@@ -151,16 +143,4 @@ static void test_more_nics_than_are_kept(void **state)
     struct doctor_facts f;
     doctor_read(root, &f);
     assert_int_equal(f.nic_count, DOCTOR_NICS_MAX);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_a_whole_machine),
-        CASE(test_an_empty_directory),
-        CASE(test_more_nics_than_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,14 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tools/doctor/doctor_parse.h"
+#include "tests/test.h"
 
 static const char meminfo[] =
     "MemTotal:       49328924 kB\nHugePages_Total:    1024\nHugePages_Free:      1000\n"
     "Hugepagesize:       2048 kB\n";
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
-    (void)state;
     uint64_t n = 7;
     assert_true(tool_field_u64(meminfo, "HugePages_Free:", &n));
     assert_int_equal(n, 1000);
@@ -31,9 +27,8 @@ static void test_fields(void **state)
     assert_false(tool_field_hex("CapEff:\t\n", "CapEff:", &n));
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     static const char limits[] =
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max file size             unlimited            unlimited            bytes     \n"
@@ -46,9 +41,8 @@ static void test_limits(void **state)
     assert_false(tool_limit(limits, "Max nothing", &n));
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     uint32_t n = 0;
     static const struct {
         const char *text;
@@ -65,9 +59,8 @@ static void test_lists(void **state)
     assert_int_equal(n, 77);
 }
 
-static void test_selected(void **state)
+TEST(test_selected)
 {
-    (void)state;
     char word[8] = "";
     assert_true(tool_selected("always [madvise] never\n", word, sizeof(word)));
     assert_string_equal(word, "madvise");
@@ -77,9 +70,8 @@ static void test_selected(void **state)
     assert_string_equal(word, "madvise");
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     static const char cpuinfo[] = "processor\t: 0\nflags\t\t: fpu avx avx2 sse4_2\nbugs\t\t: avx512f\n";
     assert_true(tool_line_has_word(cpuinfo, "flags", "avx2"));
     assert_true(tool_line_has_word(cpuinfo, "flags", "fpu"));
@@ -90,9 +82,8 @@ static void test_words(void **state)
     assert_false(tool_line_has_word("flags", "flags", "fpu"));
 }
 
-static void test_releases_and_protocols(void **state)
+TEST(test_releases_and_protocols)
 {
-    (void)state;
     uint32_t major = 0, minor = 0;
     assert_true(tool_release("6.1.0-18-amd64", &major, &minor));
     assert_int_equal(major, 6);
@@ -107,14 +98,4 @@ static void test_releases_and_protocols(void **state)
     assert_true(tool_has_protocol(protocols, "PACKET"));
     assert_false(tool_has_protocol(protocols, "PACK"));
     assert_false(tool_has_protocol(protocols, "UNIX"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_lists),  cmocka_unit_test(test_selected),
-        cmocka_unit_test(test_words),  cmocka_unit_test(test_releases_and_protocols),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/doctor/doctor_rules.h"
+#include "tests/test.h"
 
 static struct doctor_findings findings;
 
@@ -65,18 +62,16 @@ static void expect(const struct doctor_facts *f, const char *check, enum doctor_
     assert_int_equal(doctor_count(&findings, level), 1);
 }
 
-static void test_a_good_machine_needs_nothing(void **state)
+TEST(test_a_good_machine_needs_nothing)
 {
-    (void)state;
     struct doctor_facts f = good();
     doctor_judge(&f, &findings);
     assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
     assert_true(findings.count >= 12);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     struct doctor_facts f = good();
     f.hugepages_total = f.hugepages_free = 0;
     expect(&f, "hugepages", DOCTOR_ADVICE, "sudo sysctl -w vm.nr_hugepages=1024");
@@ -99,9 +94,8 @@ static void test_memory(void **state)
     expect(&f, "memory lock", DOCTOR_ADVICE, "ulimit -l unlimited");
 }
 
-static void test_cpus(void **state)
+TEST(test_cpus)
 {
-    (void)state;
     struct doctor_facts f = good();
     f.isolated_count = 0;
     expect(&f, "cores", DOCTOR_ADVICE, "isolcpus=6-7 nohz_full=6-7");
@@ -122,9 +116,8 @@ static void test_cpus(void **state)
     assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
 }
 
-static void test_ports(void **state)
+TEST(test_ports)
 {
-    (void)state;
     struct doctor_facts f = good();
     f.has_af_xdp = false;
     expect(&f, "ports", DOCTOR_ADVICE, "linux-image-amd64");
@@ -144,9 +137,8 @@ static void test_ports(void **state)
     assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     struct doctor_facts f = good();
     f.rmem_max = 212992;
     expect(&f, "rmem_max", DOCTOR_ADVICE, "sudo sysctl -w net.core.rmem_max=4194304");
@@ -164,17 +156,15 @@ static void test_limits(void **state)
     expect(&f, "io_uring", DOCTOR_ADVICE, "CONFIG_IO_URING");
 }
 
-static void test_without_proc_nothing_is_guessed(void **state)
+TEST(test_without_proc_nothing_is_guessed)
 {
-    (void)state;
     const struct doctor_facts f = {0};
     expect(&f, "proc", DOCTOR_PROBLEM, "mount -t proc");
     assert_int_equal(findings.count, 1);
 }
 
-static void test_the_most_findings_fit(void **state)
+TEST(test_the_most_findings_fit)
 {
-    (void)state;
     struct doctor_facts f = good();
     f.nic_count = DOCTOR_NICS_MAX;
     f.dpdk_nic_count = 9;
@@ -193,9 +183,8 @@ static void expect_what(const struct doctor_facts *f, const char *check, const c
     fail_msg("no finding about %s says \"%s\"", check, says);
 }
 
-static void test_queues_decide_how_cores_share_a_nic(void **state)
+TEST(test_queues_decide_how_cores_share_a_nic)
 {
-    (void)state;
     struct doctor_facts f = good();
     expect_what(&f, "nic", "ens5: ena, MTU 9001, up, node 0");
     f.nics[0].queue_count = 1;
@@ -238,12 +227,11 @@ static void expect_nodes(const struct doctor_nodes *nodes, enum doctor_level lev
     assert_int_equal(findings.list[0].fix[0] != '\0', level == DOCTOR_PROBLEM);
 }
 
-static void test_a_node_that_serves_nothing_is_a_problem(void **state)
+TEST(test_a_node_that_serves_nothing_is_a_problem)
 {
     const struct mr_core_state serves = {.state = 1}, failed = {.state = 6, .why = "its part is missing"},
                                reads = {.state = 5};
     struct doctor_nodes nodes = {.server = "10.0.0.1:7700"};
-    (void)state;
     doctor_nodes_add(&nodes, "", &reads);
     expect_nodes(&nodes, DOCTOR_OK, "10.0.0.1:7700: read only");
     nodes = (struct doctor_nodes){.server = "10.0.0.1:7700"};
@@ -260,9 +248,8 @@ static void test_a_node_that_serves_nothing_is_a_problem(void **state)
                  "10.0.0.1:7700: n2 serves nothing, and 1 more of 4: its part is missing");
 }
 
-static void test_a_running_server_tells_its_steering(void **state)
+TEST(test_a_running_server_tells_its_steering)
 {
-    (void)state;
     expect_port(0, 1, DOCTOR_OK, "10.0.0.1:7700: one core", "");
     expect_port(1, 2, DOCTOR_OK, "flow rules; 2 cores, 2 queues, 15 % of packets", "");
     expect_port(2, 2, DOCTOR_OK, "rss;", "");
@@ -288,10 +275,9 @@ static void expect_carrier(uint64_t carrier, uint64_t virtual_link, enum doctor_
         fail_msg("\"%s\" does not say \"%s\"", findings.list[1].fix, fix);
 }
 
-static void test_a_running_server_tells_what_carries_its_packets(void **state)
+TEST(test_a_running_server_tells_what_carries_its_packets)
 {
     struct doctor_port later = {.server = "10.0.0.1:7700", .core_count = 1, .carrier = 8};
-    (void)state;
     expect_carrier(0, 0, DOCTOR_OK, "10.0.0.1:7700: a NIC driven by DPDK, bypassing the kernel", "");
     expect_carrier(2, 0, DOCTOR_OK, "zero copy, bypassing", "");
     expect_carrier(3, 0, DOCTOR_ADVICE, "copy mode", "driver = pci is faster");
@@ -321,9 +307,8 @@ static void expect_drops(const char *counter, uint64_t frames, enum doctor_level
         fail_msg("%s: \"%s\", fix \"%s\"", counter, f->what, f->fix);
 }
 
-static void test_pushes_without_a_record_are_told(void **state)
+TEST(test_pushes_without_a_record_are_told)
 {
-    (void)state;
     struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2, .carrier = UINT64_MAX};
     findings.count = 0;
     doctor_port_counter(&port, "ps.push_streams_lost", 3); /* of two cores */
@@ -336,9 +321,8 @@ static void test_pushes_without_a_record_are_told(void **state)
     assert_non_null(strstr(f->fix, "more cores or nodes"));
 }
 
-static void test_dropped_packets_have_a_cause(void **state)
+TEST(test_dropped_packets_have_a_cause)
 {
-    (void)state;
     expect_drops("port.rx_malformed", 100, DOCTOR_PROBLEM,
                  "port.rx_malformed is 7: frames with a wrong length",
                  "ethtool -K INTERFACE tso off gso off");
@@ -349,9 +333,8 @@ static void test_dropped_packets_have_a_cause(void **state)
     expect_drops("port.rx_other", 10, DOCTOR_OK, "no packet was dropped", "");
 }
 
-static void test_the_links_decide_which_driver_suits(void **state)
+TEST(test_the_links_decide_which_driver_suits)
 {
-    (void)state;
     struct doctor_facts f = good();
     expect_what(&f, "driver", "pci bypasses the kernel if ens5 is bound");
     f.nics[0].driver[0] = '\0';
@@ -367,10 +350,9 @@ static const struct doctor_finding *judge_store(const struct doctor_store *store
     return &findings.list[0];
 }
 
-static void test_stores(void **state)
+TEST(test_stores)
 {
     struct doctor_store s = {.directory = "s3://models/ads", .has_clock = true, .is_s3 = true, .ahead_s = -2};
-    (void)state;
     assert_string_equal(judge_store(&s)->what,
                         "s3://models/ads: may be read and written; no checkpoint is there");
     assert_int_equal(doctor_count(&findings, DOCTOR_OK), 3);
@@ -409,10 +391,9 @@ static const struct doctor_finding *judge_zookeeper(const struct doctor_zookeepe
     return &findings.list[0];
 }
 
-static void test_zookeeper(void **state)
+TEST(test_zookeeper)
 {
     struct doctor_zookeeper z = {.count = 3};
-    (void)state;
     for (uint32_t i = 0; i < z.count; i++) {
         (void)snprintf(z.servers[i].address, sizeof(z.servers[i].address), "zk%u:2181", i);
         doctor_read_srvr("Zookeeper version: 3.8.0-${mvnbuild}, built on 2023\nLatency min/avg/max: 0/0.0/0\n"
@@ -446,27 +427,4 @@ static void test_zookeeper(void **state)
     assert_int_equal(z.count, 2);
     assert_string_equal(z.servers[0].why, "it is not HOST:PORT");
     assert_string_equal(z.servers[1].why, "Connection refused");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_good_machine_needs_nothing),
-        cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_zookeeper),
-        cmocka_unit_test(test_dropped_packets_have_a_cause),
-        cmocka_unit_test(test_pushes_without_a_record_are_told),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_cpus),
-        cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_without_proc_nothing_is_guessed),
-        cmocka_unit_test(test_the_most_findings_fit),
-        cmocka_unit_test(test_queues_decide_how_cores_share_a_nic),
-        cmocka_unit_test(test_a_node_that_serves_nothing_is_a_problem),
-        cmocka_unit_test(test_a_running_server_tells_its_steering),
-        cmocka_unit_test(test_a_running_server_tells_what_carries_its_packets),
-        cmocka_unit_test(test_the_links_decide_which_driver_suits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

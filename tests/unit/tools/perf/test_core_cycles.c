@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/perf/core_cycles.h"
+#include "tests/test.h"
 
 #define HZ 2000000000
 
@@ -85,7 +81,7 @@ static const char *printed(void (*print)(const struct tool_cycles *c, uint32_t c
     return text;
 }
 
-static void only_what_is_needed_is_kept(void **state)
+TEST(only_what_is_needed_is_kept, setup)
 {
     assert_null(find(&now, "port.loops"));
     assert_null(find(&now, "table.keys_missing"));
@@ -97,7 +93,7 @@ static void only_what_is_needed_is_kept(void **state)
     assert_int_equal(now.count, TOOL_CYCLES_COUNTERS_MAX);
 }
 
-static void shares_are_of_all_cycles(void **state)
+TEST(shares_are_of_all_cycles, setup)
 {
     char heading[512];
     FILE *out = fmemopen(heading, sizeof(heading), "w");
@@ -109,7 +105,7 @@ static void shares_are_of_all_cycles(void **state)
     assert_int_equal(strlen(line), strlen(heading)); /* numbers stand under their names */
 }
 
-static void operations_cost_what_they_cost(void **state)
+TEST(operations_cost_what_they_cost, setup)
 {
     assert_string_equal(printed(tool_cycles_ops),
                         "core 5: lookup      200k calls/s, 50.0% of all cycles; a call: cycles 5.00k, "
@@ -117,7 +113,7 @@ static void operations_cost_what_they_cost(void **state)
                         "core 5: other          1 calls/s, 0.0% of all cycles; a call: cycles     -\n");
 }
 
-static void hardware_is_told_a_packet_and_a_key(void **state)
+TEST(hardware_is_told_a_packet_and_a_key, setup)
 {
     const char *text = printed(tool_cycles_cpu);
     assert_non_null(strstr(text, "core 5: instructions a cycle: 1.50\n"));
@@ -128,7 +124,7 @@ static void hardware_is_told_a_packet_and_a_key(void **state)
     assert_non_null(strstr(text, "a second: 3 faults, 20 switches\n"));
 }
 
-static void without_hardware_it_says_why(void **state)
+TEST(without_hardware_it_says_why, setup)
 {
     find(&now, "cpu.events")->value = 0;
     find(&now, "cpu.events_state")->value = 3;
@@ -142,7 +138,7 @@ static void without_hardware_it_says_why(void **state)
     assert_non_null(strstr(printed(tool_cycles_cpu), "none that this version knows of"));
 }
 
-static void json_has_it_all(void **state)
+TEST(json_has_it_all, setup)
 {
     json_t *root = tool_cycles_json(&c, 5);
     assert_non_null(root);
@@ -170,14 +166,14 @@ static void json_has_it_all(void **state)
     json_decref(root);
 }
 
-static void nothing_is_shown_of_another_start(void **state)
+TEST(nothing_is_shown_of_another_start, setup)
 {
     find(&now, "phase.gather")->value = 0;
     find(&before, "phase.gather")->value = 1;
     assert_false(tool_cycles_between(&before, &now, &c));
 }
 
-static void two_answers_are_needed(void **state)
+TEST(two_answers_are_needed, setup)
 {
     struct tool_cycles_sample none = {.time_us = 2000000};
     assert_false(tool_cycles_between(&none, &now, &c));
@@ -185,19 +181,4 @@ static void two_answers_are_needed(void **state)
     assert_false(tool_cycles_between(&now, &now, &c));
     assert_false(tool_cycles_measured(&none));
     assert_true(tool_cycles_measured(&now));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(only_what_is_needed_is_kept, setup),
-        cmocka_unit_test_setup(shares_are_of_all_cycles, setup),
-        cmocka_unit_test_setup(operations_cost_what_they_cost, setup),
-        cmocka_unit_test_setup(hardware_is_told_a_packet_and_a_key, setup),
-        cmocka_unit_test_setup(without_hardware_it_says_why, setup),
-        cmocka_unit_test_setup(json_has_it_all, setup),
-        cmocka_unit_test_setup(nothing_is_shown_of_another_start, setup),
-        cmocka_unit_test_setup(two_answers_are_needed, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* A run's file, and what is made of it in memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_file.h"
@@ -56,7 +53,7 @@ static struct tool_run *load(void)
     return run;
 }
 
-static void counters_become_rates_of_cores_and_of_all(void **state)
+TEST(counters_become_rates_of_cores_and_of_all, set_up, tear_down)
 {
     struct tool_run_writer *w = begin(100);
     for (uint32_t i = 0; i < 20; i++) {
@@ -82,7 +79,7 @@ static void counters_become_rates_of_cores_and_of_all(void **state)
 
 /* Lines of counters are read by a parser of their own if they look as the program writes them, and otherwise
  * as any JSON: the same comes of both, and of both in turn. */
-static void counters_may_be_written_in_any_way(void **state)
+TEST(counters_may_be_written_in_any_way, set_up, tear_down)
 {
     static const char *const ways[] = {
         "{\"t\":%d,\"c\":0,\"v\":[0,10,1,-2]}\n", "{\"t\": %d, \"c\": 0, \"v\": [0, 10, 1, -2]}\n",
@@ -107,7 +104,7 @@ static void counters_may_be_written_in_any_way(void **state)
 }
 
 /* Steps double until the run fits; nothing that was counted is lost. */
-static void long_runs_get_longer_steps(void **state)
+TEST(long_runs_get_longer_steps, set_up, tear_down)
 {
     enum { SAMPLES = 5000 };
     struct tool_run_writer *w = begin(10);
@@ -137,7 +134,7 @@ static void long_runs_get_longer_steps(void **state)
 }
 
 /* A server that was started again begins at 0; a core that came later has not risen before. */
-static void restarts_and_late_cores_are_no_peaks(void **state)
+TEST(restarts_and_late_cores_are_no_peaks, set_up, tear_down)
 {
     struct tool_run_writer *w = begin(100);
     for (uint32_t i = 0; i < 10; i++) {
@@ -161,7 +158,7 @@ static void restarts_and_late_cores_are_no_peaks(void **state)
 }
 
 /* Lines about calls are no counters and no latencies. */
-static void slow_calls_come_with_the_run(void **state)
+TEST(slow_calls_come_with_the_run, set_up, tear_down)
 {
     struct tool_run_writer *w = tool_run_create(path);
     assert_true(tool_run_write(w, json_pack("{s:s, s:i, s:i, s:i}", "format", TOOL_RUN_FORMAT, "version",
@@ -188,7 +185,7 @@ static void slow_calls_come_with_the_run(void **state)
     tool_run_free(run);
 }
 
-static void what_is_damaged_or_unknown_does_no_harm(void **state)
+TEST(what_is_damaged_or_unknown_does_no_harm, set_up, tear_down)
 {
     struct tool_run_writer *w = begin(100);
     sample(w, 0, 0, 1, 1);
@@ -206,7 +203,7 @@ static void what_is_damaged_or_unknown_does_no_harm(void **state)
 }
 
 /* A recorder that was killed leaves what it had flushed. */
-static void a_file_without_its_end_is_read(void **state)
+TEST(a_file_without_its_end_is_read, set_up, tear_down)
 {
     struct tool_run_writer *w = begin(100);
     for (uint32_t i = 0; i < 50; i++)
@@ -226,7 +223,7 @@ static void a_file_without_its_end_is_read(void **state)
 }
 
 /* Runs come from other machines, and reports print names, marks and texts of them. */
-static void what_a_run_says_gives_a_terminal_no_commands(void **state)
+TEST(what_a_run_says_gives_a_terminal_no_commands, set_up, tear_down)
 {
     struct tool_run_writer *w = tool_run_create(path);
     char *text = NULL;
@@ -277,7 +274,7 @@ static void refused(const char *contents, const char *says)
         fail_msg("\"%s\" is not in \"%s\"", says, error_text);
 }
 
-static void what_is_no_run_is_refused(void **state)
+TEST(what_is_no_run_is_refused, set_up, tear_down)
 {
     refused("", "is no run");
     refused("hello\n", "is no run");
@@ -286,21 +283,4 @@ static void what_is_no_run_is_refused(void **state)
     assert_int_equal(unlink(path), 0);
     assert_null(tool_run_load(path, error_text, sizeof(error_text)));
     assert_non_null(strstr(error_text, "No such file"));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(counters_become_rates_of_cores_and_of_all),
-        TEST(counters_may_be_written_in_any_way),
-        TEST(long_runs_get_longer_steps),
-        TEST(restarts_and_late_cores_are_no_peaks),
-        TEST(slow_calls_come_with_the_run),
-        TEST(what_is_damaged_or_unknown_does_no_harm),
-        TEST(a_file_without_its_end_is_read),
-        TEST(what_a_run_says_gives_a_terminal_no_commands),
-        TEST(what_is_no_run_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

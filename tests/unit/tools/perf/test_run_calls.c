@@ -1,9 +1,6 @@
 /* The slow calls of a run: the slowest, when they came, and what the cores did meanwhile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/tools/perf/slow_calls.h"
 
 static struct tool_run_calls calls;
@@ -21,14 +18,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void other_lines_are_not_about_calls(void **state)
+TEST(other_lines_are_not_about_calls, set_up, tear_down)
 {
     json_t *line = json_pack("{s:[i, i]}", "v", 1, 2);
     assert_false(tool_run_calls_take(&calls, 0, 0, line));
     json_decref(line);
 }
 
-static void the_slowest_come_first(void **state)
+TEST(the_slowest_come_first, set_up, tear_down)
 {
     const struct tool_run_call *slowest[3];
     slow_calls_add(&calls, 0, 0, "a", 6, 0, 6);
@@ -45,7 +42,7 @@ static void the_slowest_come_first(void **state)
 
 /* The slow call was there from 100 to 112 ms. Other calls count with the time in which the core worked on
  * them within that; calls of other cores and those that are not timed do not. */
-static void what_the_core_did_meanwhile_explains_a_wait(void **state)
+TEST(what_the_core_did_meanwhile_explains_a_wait, set_up, tear_down)
 {
     struct tool_beside beside[TOOL_SLOW_BESIDE_MAX];
     slow_calls_add(&calls, 0, 90, "before", 10, 0, 10);
@@ -67,7 +64,7 @@ static void what_the_core_did_meanwhile_explains_a_wait(void **state)
     assert_int_equal(beside[2].ns, 1 * MS);
 }
 
-static void slow_calls_that_are_close_are_one_burst(void **state)
+TEST(slow_calls_that_are_close_are_one_burst, set_up, tear_down)
 {
     slow_calls_add(&calls, 0, 5000, "b", 7, 0,
                    7); /* cores come one after the other: not in the order of time */
@@ -83,7 +80,7 @@ static void slow_calls_that_are_close_are_one_burst(void **state)
     assert_string_equal(calls.bursts[1].text, "1 slow call, 7 ms");
 }
 
-static void there_is_room_for_the_bursts_of_a_long_run(void **state)
+TEST(there_is_room_for_the_bursts_of_a_long_run, set_up, tear_down)
 {
     uint32_t counted = 0;
     for (uint64_t time = 0; time < 3600000; time += 2000)
@@ -93,17 +90,4 @@ static void there_is_room_for_the_bursts_of_a_long_run(void **state)
     for (uint32_t i = 0; i < calls.burst_count; i++)
         counted += calls.bursts[i].calls;
     assert_int_equal(counted, calls.slow);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(other_lines_are_not_about_calls),
-        TEST(the_slowest_come_first),
-        TEST(what_the_core_did_meanwhile_explains_a_wait),
-        TEST(slow_calls_that_are_close_are_one_burst),
-        TEST(there_is_room_for_the_bursts_of_a_long_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* What differs between the nodes of two runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tools/perf/run_facts.h"
+#include "tests/test.h"
 
 static char seen[1024];
 
@@ -31,7 +28,7 @@ static uint32_t differ(const char *before, const char *after)
     return count;
 }
 
-static void what_differs_is_seen_once(void **state)
+TEST(what_differs_is_seen_once)
 {
     assert_int_equal(differ("{\"facts\": {\"n\": {\"a\": \"1\", \"b\": \"2\", \"c\": \"3\"}}}",
                             "{\"facts\": {\"n\": {\"a\": \"1\", \"b\": \"9\", \"d\": \"4\"}}}"),
@@ -41,7 +38,7 @@ static void what_differs_is_seen_once(void **state)
     assert_non_null(strstr(seen, "n.d:>4;"));
 }
 
-static void runs_without_facts_and_other_nodes_do_not_differ(void **state)
+TEST(runs_without_facts_and_other_nodes_do_not_differ)
 {
     static const char with[] = "{\"facts\": {\"n\": {\"a\": \"1\"}}}";
     assert_int_equal(differ(with, with), 0);
@@ -52,7 +49,7 @@ static void runs_without_facts_and_other_nodes_do_not_differ(void **state)
     assert_int_equal(differ("{\"facts\": {\"n\": 5}}", with), 1); /* none were, and one is */
 }
 
-static void a_page_has_the_facts_as_text(void **state)
+TEST(a_page_has_the_facts_as_text)
 {
     static struct tool_run run;
     char *page = NULL;
@@ -66,14 +63,4 @@ static void a_page_has_the_facts_as_text(void **state)
     assert_non_null(strstr(page, "<td>c</td><td></td>"));
     free(page);
     json_decref(run.header);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_differs_is_seen_once),
-        cmocka_unit_test(runs_without_facts_and_other_nodes_do_not_differ),
-        cmocka_unit_test(a_page_has_the_facts_as_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

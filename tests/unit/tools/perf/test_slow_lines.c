@@ -1,11 +1,8 @@
 /* Which slow calls get into a run's file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_observe.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tools/perf/slow_lines.h"
 
@@ -70,7 +67,7 @@ static void add(uint64_t time_ms, uint64_t total_ns, uint32_t count)
         tool_slow_lines_add(&lines, 0, time_ms, &call);
 }
 
-static void a_line_has_all_that_is_known(void **state)
+TEST(a_line_has_all_that_is_known, set_up, tear_down)
 {
     const struct mr_recent_call call = {.number = 77,
                                         .arrived_ns = UINT64_C(9000000000),
@@ -98,7 +95,7 @@ static void a_line_has_all_that_is_known(void **state)
     json_decref(expected);
 }
 
-static void what_is_not_known_is_left_away(void **state)
+TEST(what_is_not_known_is_left_away, set_up, tear_down)
 {
     add(0, 700, 1);
     struct read r = read_back();
@@ -111,7 +108,7 @@ static void what_is_not_known_is_left_away(void **state)
 }
 
 /* Neighbours may take half of a second's lines, slow calls the rest. */
-static void a_second_is_bounded_and_what_is_left_out_is_counted(void **state)
+TEST(a_second_is_bounded_and_what_is_left_out_is_counted, set_up, tear_down)
 {
     const uint32_t half = TOOL_SLOW_LINES_A_SECOND / 2;
     add(500, 100, half + 30);
@@ -132,7 +129,7 @@ static void a_second_is_bounded_and_what_is_left_out_is_counted(void **state)
     json_decref(r.last);
 }
 
-static void a_run_is_bounded(void **state)
+TEST(a_run_is_bounded, set_up, tear_down)
 {
     for (uint32_t second = 0; second < TOOL_SLOW_LINES_MAX / TOOL_SLOW_LINES_A_SECOND + 2; second++)
         add(second * 1000, SLOW_NS, TOOL_SLOW_LINES_A_SECOND);
@@ -143,7 +140,7 @@ static void a_run_is_bounded(void **state)
     json_decref(r.last);
 }
 
-static void spans_have_units(void **state)
+TEST(spans_have_units)
 {
     static const struct {
         const char *text;
@@ -164,17 +161,4 @@ static void spans_have_units(void **state)
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_false(tool_span_ns(bad[i], &ns));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_line_has_all_that_is_known),
-        TEST(what_is_not_known_is_left_away),
-        TEST(a_second_is_bounded_and_what_is_left_out_is_counted),
-        TEST(a_run_is_bounded),
-        cmocka_unit_test(spans_have_units),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* How the slow calls of a run are shown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/tools/perf/slow_calls.h"
 #include "tools/perf/slow_report.h"
 
@@ -49,7 +46,7 @@ static void has(const char *text, const char *part)
         fail_msg("\"%s\" is not in: %s", part, text);
 }
 
-static void all_of_it_is_shown(void **state)
+TEST(all_of_it_is_shown, set_up, tear_down)
 {
     slow_calls_add(&run.calls, 0, 96, "save", 15, 6, 8);
     slow_calls_add(&run.calls, 0, 100, "lookup", 12, 11, 1);
@@ -82,7 +79,7 @@ static void all_of_it_is_shown(void **state)
     json_decref(json);
 }
 
-static void a_call_alone_is_explained_by_no_other(void **state)
+TEST(a_call_alone_is_explained_by_no_other, set_up, tear_down)
 {
     slow_calls_add(&run.calls, 0, 100, "lookup", 12, 11, 1);
     tool_run_calls_end(&run.calls, 1000);
@@ -91,7 +88,7 @@ static void a_call_alone_is_explained_by_no_other(void **state)
     free(text);
 }
 
-static void a_run_without_slow_calls_shows_nothing(void **state)
+TEST(a_run_without_slow_calls_shows_nothing, set_up, tear_down)
 {
     run.calls.slow_ns = 0;
     char *text = text_of(tool_slow_print), *html = text_of(tool_slow_html);
@@ -100,15 +97,4 @@ static void a_run_without_slow_calls_shows_nothing(void **state)
     assert_null(tool_slow_json(&run));
     free(text);
     free(html);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(all_of_it_is_shown),
-        TEST(a_call_alone_is_explained_by_no_other),
-        TEST(a_run_without_slow_calls_shows_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Quantities, escapes and plots; figures of two runs compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "tools/perf/run_summary.h"
 #include "tools/perf/svg.h"
+#include "tests/test.h"
 
 static void says(double value, enum tool_unit unit, const char *expected)
 {
@@ -17,7 +14,7 @@ static void says(double value, enum tool_unit unit, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void quantities_have_units(void **state)
+TEST(quantities_have_units)
 {
     says(0, TOOL_UNIT_COUNT, "0");
     says(1234567, TOOL_UNIT_COUNT, "1.23M");
@@ -37,7 +34,7 @@ static uint32_t occurrences(const char *text, const char *of)
     return count;
 }
 
-static void lines_break_where_nothing_is_known(void **state)
+TEST(lines_break_where_nothing_is_known)
 {
     const double values[6] = {1, 2, NAN, 4, 5, 3};
     char *text = NULL;
@@ -66,7 +63,7 @@ static void lines_break_where_nothing_is_known(void **state)
     free(text);
 }
 
-static void maps_show_a_single_call_beside_a_million(void **state)
+TEST(maps_show_a_single_call_beside_a_million)
 {
     enum { COLUMNS = 3, ROWS = 4 };
     const uint32_t counts[COLUMNS * ROWS] = {0, 1000000, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0};
@@ -98,7 +95,7 @@ static struct tool_figures figures(double calls, double p99, double losses)
     return f;
 }
 
-static void what_changed_most_comes_first(void **state)
+TEST(what_changed_most_comes_first)
 {
     static struct tool_figures before, after;
     static struct tool_change changes[TOOL_FIGURES_MAX];
@@ -113,15 +110,4 @@ static void what_changed_most_comes_first(void **state)
     after = figures(900, 200, 0);
     assert_int_equal(tool_run_compare(&before, &after, changes),
                      2); /* nothing before and after is no change */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantities_have_units),
-        cmocka_unit_test(lines_break_where_nothing_is_known),
-        cmocka_unit_test(maps_show_a_single_call_beside_a_million),
-        cmocka_unit_test(what_changed_most_comes_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Clocks that are shifted, drift and are measured with unequal delays: what is moved is right within the
  * error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock_offset.h"
 #include "tools/timeline/clocks.h"
+#include "tests/test.h"
 
 #define S INT64_C(1000000000)
 
@@ -44,7 +41,7 @@ static void moves_to(const struct tool_clocks *c, uint64_t name, const struct cl
 }
 
 /* A trainer (2) asks a server (1) and a hub (3); the server is the reference. */
-static void drift_and_unequal_delays_stay_within_the_error(void **state)
+TEST(drift_and_unequal_delays_stay_within_the_error)
 {
     const struct clock server = {5 * S, 0}, trainer = {1000 * S, 12}, hub = {-3 * S + 4000 * S, -8};
     struct tool_clocks *c = tool_clocks_new();
@@ -63,7 +60,7 @@ static void drift_and_unequal_delays_stay_within_the_error(void **state)
     tool_clocks_free(c);
 }
 
-static void the_way_with_the_smaller_error_is_taken(void **state)
+TEST(the_way_with_the_smaller_error_is_taken)
 {
     struct tool_clocks *c = tool_clocks_new();
     int64_t ns = 10 * S;
@@ -78,7 +75,7 @@ static void the_way_with_the_smaller_error_is_taken(void **state)
     tool_clocks_free(c);
 }
 
-static void a_clock_that_nobody_measured_is_refused(void **state)
+TEST(a_clock_that_nobody_measured_is_refused)
 {
     struct tool_clocks *c = tool_clocks_new();
     int64_t ns = 0;
@@ -88,14 +85,4 @@ static void a_clock_that_nobody_measured_is_refused(void **state)
     assert_false(tool_clocks_move(c, 2, &ns, &error_ns));
     assert_true(tool_clocks_move(c, 1, &ns, &error_ns));
     tool_clocks_free(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drift_and_unequal_delays_stay_within_the_error),
-        cmocka_unit_test(the_way_with_the_smaller_error_is_taken),
-        cmocka_unit_test(a_clock_that_nobody_measured_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Traces of machines whose clocks differ, joined; and how a trainer's time divides. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tools/timeline/division.h"
 #include "tools/timeline/traces.h"
+#include "tests/test.h"
 
 #define FILES 3
 static char paths[FILES][40];
@@ -79,7 +76,7 @@ static const struct tool_span *find(const struct tool_traces *t, const char *nam
     return NULL;
 }
 
-static void spans_are_moved_to_the_first_clock(void **state)
+TEST(spans_are_moved_to_the_first_clock)
 {
     struct tool_traces t;
     load(&t);
@@ -93,7 +90,7 @@ static void spans_are_moved_to_the_first_clock(void **state)
     tool_traces_free(&t);
 }
 
-static void what_is_written_is_one_timeline(void **state)
+TEST(what_is_written_is_one_timeline)
 {
     struct tool_traces t;
     json_error_t problem;
@@ -122,7 +119,7 @@ static void what_is_written_is_one_timeline(void **state)
     json_decref(all);
 }
 
-static void time_divides_by_what_is_waited_for(void **state)
+TEST(time_divides_by_what_is_waited_for)
 {
     struct tool_traces t;
     struct tool_division d;
@@ -152,7 +149,7 @@ static void refuse(const char *text, const char *expected)
     assert_non_null(strstr(error, expected));
 }
 
-static void broken_files_are_refused(void **state)
+TEST(broken_files_are_refused)
 {
     write_text(paths[1], server);
     refuse("[{\"ph\":", "no JSON");
@@ -167,11 +164,5 @@ static void broken_files_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_are_moved_to_the_first_clock),
-        cmocka_unit_test(what_is_written_is_one_timeline),
-        cmocka_unit_test(time_divides_by_what_is_waited_for),
-        cmocka_unit_test(broken_files_are_refused),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return tests_run(set_up, tear_down);
 }

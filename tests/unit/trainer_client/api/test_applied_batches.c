@@ -1,9 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "trainer_client/api/applied_batches.h"
+#include "tests/test.h"
 
 static bool has(const struct mrc_applied_batches *set, uint64_t sequence)
 {
@@ -14,7 +11,7 @@ static bool has(const struct mrc_applied_batches *set, uint64_t sequence)
     return bit < (uint64_t)set->words * 64 && (set->bitmap[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-static void test_one(void **state)
+TEST(test_one)
 {
     uint64_t bits[2] = {0x5, 0};
     struct mrc_applied_batches set = {.watermark = 10, .bitmap = bits, .words = 2}, all;
@@ -25,7 +22,7 @@ static void test_one(void **state)
     free(all.bitmap);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct mrc_applied_batches sets[2] = {{.watermark = 0}, {.watermark = 1000}}, all;
     assert_true(mrc_applied_by_all(sets, 2, &all));
@@ -34,7 +31,7 @@ static void test_empty(void **state)
     free(all.bitmap);
 }
 
-static void test_random_sets(void **state)
+TEST(test_random_sets)
 {
     enum { SETS = 3, WORDS = 3, ROUNDS = 200 };
     uint64_t random = 12345;
@@ -60,14 +57,4 @@ static void test_random_sets(void **state)
         assert_true(all.words == 0 || all.bitmap[all.words - 1] != 0);
         free(all.bitmap);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_random_sets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,14 @@
 /* Every call of the public API against the fake node, with one core and with three: what comes out must not
  * depend on it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/capability.h"
 #include "tests/checkpoint_calls.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
@@ -91,7 +88,7 @@ static void assert_close(float got, float expected)
 /* ---- memory that runs out ---- */
 
 /* Wherever it is in a lookup, the call says so, and the next one is as ever. */
-static void test_a_lookup_without_memory(void **state)
+TEST(test_a_lookup_without_memory)
 {
     struct fixture x;
     struct mr_reply *reply = NULL;
@@ -217,9 +214,8 @@ static void check_learning_rates(uint32_t core_count)
     tear_down(&x);
 }
 
-static void test_pushes_with_a_learning_rate(void **state)
+TEST(test_pushes_with_a_learning_rate)
 {
-    (void)state;
     check_learning_rates(1);
     check_learning_rates(3);
 }
@@ -542,7 +538,7 @@ static void check_restore_named(uint32_t core_count)
 
 /* Applied by some cores and refused by others: not to be sent again as it is, and not to be taken for
  * undone. */
-static void test_partly_applied(void **state)
+TEST(test_partly_applied)
 {
     struct fixture x;
     float gradients[KEYS * DIM] = {0};
@@ -642,13 +638,13 @@ static void check_counts(uint32_t core_count)
     tear_down(&x);
 }
 
-static void test_counts_of_pushes(void **state)
+TEST(test_counts_of_pushes)
 {
     check_counts(1);
     check_counts(3);
 }
 
-static void test_hub(void **state)
+TEST(test_hub)
 {
     struct fixture x;
     struct mr_sample_plan plan = {.path = "/data",
@@ -694,7 +690,7 @@ static void assert_refused(enum mr_status status, const char *says)
         fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
     struct fixture x;
     struct mr_client *c;
@@ -754,7 +750,7 @@ static void test_arguments(void **state)
 }
 
 /* Outputs of an asynchronous call are there once it has been waited for. */
-static void test_async(void **state)
+TEST(test_async)
 {
     struct fixture x;
     struct mr_future *future = NULL;
@@ -787,7 +783,7 @@ static void test_async(void **state)
     tear_down(&x);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     check_rows(1);
     check_rows(3);
@@ -795,7 +791,7 @@ static void test_rows(void **state)
     check_stored_rows(3);
 }
 
-static void test_pooling(void **state)
+TEST(test_pooling)
 {
     for (uint32_t pooling = MR_POOL_SUM; pooling <= MR_POOL_SQRTN; pooling++) {
         check_pooling(1, pooling);
@@ -803,19 +799,19 @@ static void test_pooling(void **state)
     }
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
     check_batches(1);
     check_batches(3);
 }
 
-static void test_features(void **state)
+TEST(test_features)
 {
     check_features(1);
     check_features(3);
 }
 
-static void test_node(void **state)
+TEST(test_node)
 {
     check_node(1);
     check_node(3);
@@ -833,7 +829,7 @@ static bool holds(const char *path, const char *line)
     return strstr(text, line) != NULL;
 }
 
-static void test_metrics_in_a_file(void **state)
+TEST(test_metrics_in_a_file)
 {
     struct fixture x;
     char path[] = "/tmp/millrace-test-XXXXXX";
@@ -858,7 +854,7 @@ static void test_metrics_in_a_file(void **state)
 }
 
 /* Calls whose answer all goes into other outputs have no tensors to give, and say so. */
-static void test_async_without_tensors(void **state)
+TEST(test_async_without_tensors)
 {
     struct fixture x;
     struct mr_core_state states[3];
@@ -875,7 +871,7 @@ static void test_async_without_tensors(void **state)
 }
 
 /* The other clock is FAKE_CLOCK_AHEAD_NS ahead; how long the ways take is unknown, and within the error. */
-static void test_clock_offset(void **state)
+TEST(test_clock_offset)
 {
     struct fixture x;
     struct mr_clock_offset offset;
@@ -893,14 +889,13 @@ static void test_clock_offset(void **state)
 }
 
 /* What the restored node has under a number may be something else. */
-static void test_features_are_asked_again_after_a_restore(void **state)
+TEST(test_features_are_asked_again_after_a_restore)
 {
     struct mr_feature feature = mr_feature_table("t", 2);
     struct fake_node *node = fake_node_start(1);
     struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client;
     uint32_t id;
-    (void)state;
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
     assert_int_equal(client->features.count, 1);
@@ -926,9 +921,8 @@ static void expect_mismatch(struct fake_node *node, uint64_t requests, enum mr_s
 }
 
 /* What it would take for something else is not sent; what it knows works. */
-static void test_a_server_of_an_older_version(void **state)
+TEST(test_a_server_of_an_older_version)
 {
-    (void)state;
     struct fake_node *node = fake_node_start_old(1);
     const struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client;
@@ -1018,7 +1012,7 @@ static void check_move(void *arg, const struct mr_moving *move)
     said_count++;
 }
 
-static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
+TEST(test_what_a_server_says_gives_a_terminal_no_commands)
 {
     struct fixture x;
     struct mr_world world;
@@ -1064,29 +1058,4 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
         fail_msg("%s", mr_last_error());
     assert_null(strchr(mr_last_error(), '\033'));
     tear_down(&x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_features_are_asked_again_after_a_restore),
-        cmocka_unit_test(test_what_a_server_says_gives_a_terminal_no_commands),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_a_lookup_without_memory),
-        cmocka_unit_test(test_pooling),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_features),
-        cmocka_unit_test(test_a_server_of_an_older_version),
-        cmocka_unit_test(test_node),
-        cmocka_unit_test(test_metrics_in_a_file),
-        cmocka_unit_test(test_partly_applied),
-        cmocka_unit_test(test_counts_of_pushes),
-        cmocka_unit_test(test_pushes_with_a_learning_rate),
-        cmocka_unit_test(test_hub),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_async_without_tensors),
-        cmocka_unit_test(test_clock_offset),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* What a capture asks of a core, and what is made of its answers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "millrace_observe.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/client_fixture.h"
 
 static struct mr_capture_request ask(enum mr_capture_request_kind kind)
@@ -19,7 +16,7 @@ static void start(struct client_fixture *x, const struct mr_capture_request *req
     assert_int_equal(mr_capture(x->client, NULL, 1, request, s, NULL, NULL), MR_OK);
 }
 
-static void to_start_all_of_it_is_sent(void **state)
+TEST(to_start_all_of_it_is_sent, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
@@ -45,7 +42,7 @@ static void to_start_all_of_it_is_sent(void **state)
     assert_string_equal(s.port, "102 700000affff0000 41000 100 64 500");
 }
 
-static void a_peer_without_a_port_means_all_its_ports(void **state)
+TEST(a_peer_without_a_port_means_all_its_ports, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     static const struct {
@@ -82,7 +79,7 @@ static void see(void *arg, const struct mr_captured *packet)
 }
 
 /* Answers end within records, and the next one begins with that record. */
-static void records_come_out_whole_and_once(void **state)
+TEST(records_come_out_whole_and_once, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_READ);
@@ -117,7 +114,7 @@ static void refused(struct client_fixture *x, uint32_t core, const struct mr_cap
         fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
 }
 
-static void mistakes_are_named(void **state)
+TEST(mistakes_are_named, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     static const char *const ops[] = {"looup"};
@@ -143,16 +140,4 @@ static void mistakes_are_named(void **state)
     request = ask(MR_REQUEST_CAPTURE_START);
     request.who = who;
     refused(x, 0, &request, "who has 127 bytes");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, client_set_up, client_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(to_start_all_of_it_is_sent),
-        TEST(a_peer_without_a_port_means_all_its_ports),
-        TEST(records_come_out_whole_and_once),
-        TEST(mistakes_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* What is asked about a core's last calls, and what is made of the answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_observe.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/client_fixture.h"
 
 struct seen {
@@ -19,7 +16,7 @@ static void see(void *arg, const struct mr_recent_call *call)
     seen->calls[seen->count++] = *call;
 }
 
-static void calls_come_with_all_that_is_known(void **state)
+TEST(calls_come_with_all_that_is_known, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     struct seen seen = {0};
@@ -49,7 +46,7 @@ static void calls_come_with_all_that_is_known(void **state)
     assert_string_equal(c->client, "10.0.0.1:41000");
 }
 
-static void a_call_that_is_not_timed_has_no_phases(void **state)
+TEST(a_call_that_is_not_timed_has_no_phases, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     struct seen seen = {0};
@@ -61,22 +58,11 @@ static void a_call_that_is_not_timed_has_no_phases(void **state)
     assert_string_equal(c->op, "?"); /* of a later version */
 }
 
-static void mistakes_are_named(void **state)
+TEST(mistakes_are_named, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     assert_int_equal(mr_recent_calls(x->client, NULL, 2, 0, 0, NULL, see, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "core is 2; the node has 2"));
     assert_int_equal(mr_recent_calls(x->client, NULL, 0, 0, 0, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "visit is NULL"));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, client_set_up, client_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(calls_come_with_all_that_is_known),
-        TEST(a_call_that_is_not_timed_has_no_phases),
-        TEST(mistakes_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

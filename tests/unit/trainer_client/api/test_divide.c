@@ -1,13 +1,10 @@
 /* Random rows, divided by owner and by bytes, against plain loops, and put together again. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/divide.h"
+#include "tests/test.h"
 
 enum { CORES = 5, KEYS = 600, DISTINCT = 50, BAGS = 150, DIM = 3, ROUNDS = 60 };
 
@@ -85,7 +82,7 @@ static float value(uint64_t key, uint32_t d)
     return (float)key + 0.125f * (float)d;
 }
 
-static void test_keys_by_owner(void **state)
+TEST(test_keys_by_owner)
 {
     static struct round r;
     static float rows[KEYS * DIM], joined[KEYS * DIM];
@@ -203,7 +200,7 @@ static void check_bags(uint32_t pooling)
     free(d.memory);
 }
 
-static void test_bags_by_owner(void **state)
+TEST(test_bags_by_owner)
 {
     for (uint32_t n = 0; n < ROUNDS; n++) {
         check_bags(MR_POOL_SUM);
@@ -212,7 +209,7 @@ static void test_bags_by_owner(void **state)
     }
 }
 
-static void test_kept_bags_by_owner(void **state)
+TEST(test_kept_bags_by_owner)
 {
     static struct round r;
     static float core_divisors[CORES][BAGS];
@@ -307,7 +304,7 @@ static void check_sizes(const struct mrc_division *d, uint64_t bytes_max)
     assert_true(d->share_count >= mrc_rows_bytes(d->of, DIM) / bytes_max);
 }
 
-static void test_lookups_by_bytes_follow_each_other(void **state)
+TEST(test_lookups_by_bytes_follow_each_other)
 {
     static struct bytes_round r;
     for (uint32_t n = 0; n < ROUNDS; n++) {
@@ -377,7 +374,7 @@ static void learn(struct learnt *l, const struct mrc_rows_request *r)
     }
 }
 
-static void test_pushes_by_bytes_have_each_key_in_one_share(void **state)
+TEST(test_pushes_by_bytes_have_each_key_in_one_share)
 {
     static struct bytes_round r;
     for (uint32_t n = 0; n < ROUNDS; n++) {
@@ -408,7 +405,7 @@ static void test_pushes_by_bytes_have_each_key_in_one_share(void **state)
 }
 
 /* Bags of many keys, whose gradients are the most of it: shares have few gradients twice. */
-static void test_gradients_of_long_bags_are_not_repeated_for_each_key(void **state)
+TEST(test_gradients_of_long_bags_are_not_repeated_for_each_key)
 {
     enum { LONG = 100, COUNT = 40, WIDE = 64 };
     static uint64_t keys[COUNT * LONG];
@@ -434,7 +431,7 @@ static void test_gradients_of_long_bags_are_not_repeated_for_each_key(void **sta
 }
 
 /* One that is too large for a share is a share, and is said to be so. */
-static void test_what_cannot_be_divided(void **state)
+TEST(test_what_cannot_be_divided)
 {
     static uint64_t keys[KEYS]; /* one key */
     static float gradients[KEYS * DIM];
@@ -457,18 +454,4 @@ static void test_what_cannot_be_divided(void **state)
     assert_int_equal(d.share_count, 1);
     assert_int_equal(d.shares[0].key_count, 0);
     free(d.memory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_by_owner),
-        cmocka_unit_test(test_bags_by_owner),
-        cmocka_unit_test(test_kept_bags_by_owner),
-        cmocka_unit_test(test_lookups_by_bytes_follow_each_other),
-        cmocka_unit_test(test_pushes_by_bytes_have_each_key_in_one_share),
-        cmocka_unit_test(test_gradients_of_long_bags_are_not_repeated_for_each_key),
-        cmocka_unit_test(test_what_cannot_be_divided),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

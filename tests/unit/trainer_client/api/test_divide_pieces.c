@@ -1,11 +1,8 @@
 /* Pieces of a variable, split by owners and put together again, against a plain loop over elements. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/api/divide.h"
+#include "tests/test.h"
 
 enum { ELEMENTS = 1000, OWNERS = 5, ROUNDS = 300 };
 
@@ -69,13 +66,12 @@ static void check_values(struct mrc_pieces *p)
             assert_true(p->shares[s].values[i] > p->shares[s].values[i - 1]);
 }
 
-static void pieces_go_to_their_owners_and_come_back(void **state)
+TEST(pieces_go_to_their_owners_and_come_back)
 {
     static uint16_t owners[MR_PARTITION_COUNT];
     const uint32_t dims[1] = {ELEMENTS};
     uint64_t random = 3;
     uint32_t several = 0;
-    (void)state;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct mr_feature v = mr_feature_variable("wide", 1, dims);
         uint64_t words[80];
@@ -95,12 +91,4 @@ static void pieces_go_to_their_owners_and_come_back(void **state)
         free(p.memory);
     }
     assert_true(several > ROUNDS / 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_go_to_their_owners_and_come_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Calls that are larger than a message, beside the same in one message: by a client with little memory for
  * messages, or to a node that takes short ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/list.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/future_notice.h"
@@ -151,7 +148,7 @@ static void refused(enum mr_status status, enum mr_status expected, const char *
 
 /* ---- in one message and in several ---- */
 
-static void test_lookups(void **state)
+TEST(test_lookups)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_I8};
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
@@ -173,7 +170,7 @@ static void test_lookups(void **state)
     }
 }
 
-static void test_rows_as_they_are_stored(void **state)
+TEST(test_rows_as_they_are_stored)
 {
     struct fixture x, y;
     struct mr_reply *ours = NULL, *theirs = NULL;
@@ -212,7 +209,7 @@ static void check_pushes(uint32_t cores, bool replay)
     tear_down(&y);
 }
 
-static void test_pushes(void **state)
+TEST(test_pushes)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         check_pushes(cores, false);
@@ -221,7 +218,7 @@ static void test_pushes(void **state)
 }
 
 /* Several tables, of which some go whole. */
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct fixture x, y;
     for (uint32_t replay = 0; replay < 2; replay++) {
@@ -253,7 +250,7 @@ static void test_tables(void **state)
 }
 
 /* What the node tells counts, not the client's memory alone. */
-static void test_a_node_of_short_messages(void **state)
+TEST(test_a_node_of_short_messages)
 {
     enum { MANY = 70000, BYTES = MANY * (8 + 4 * DIM) };
     struct fixture x;
@@ -288,7 +285,7 @@ static void test_a_node_of_short_messages(void **state)
 
 /* ---- futures ---- */
 
-static void test_futures(void **state)
+TEST(test_futures)
 {
     struct fixture x, y;
     set_up(&x, 2, little);
@@ -316,7 +313,7 @@ static void test_futures(void **state)
 }
 
 /* Whoever lets go of the future of a push has it applied all the same. */
-static void test_a_future_that_is_dropped(void **state)
+TEST(test_a_future_that_is_dropped)
 {
     struct fixture x, y;
     struct mr_future *future = NULL;
@@ -335,7 +332,7 @@ static void test_a_future_that_is_dropped(void **state)
 
 /* ---- failures ---- */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct fixture x;
     struct mr_future *future = NULL;
@@ -372,7 +369,7 @@ static void test_refusals(void **state)
 }
 
 /* A node that applies and does not answer: some parts are in flight, and the rest is not sent. */
-static void test_nobody_answers_a_push(void **state)
+TEST(test_nobody_answers_a_push)
 {
     struct fixture x;
     struct mr_future *future = NULL;
@@ -398,7 +395,7 @@ static void test_nobody_answers_a_push(void **state)
 }
 
 /* A node that is killed in the middle of a push with `replay`: all parts are kept and applied once. */
-static void test_a_push_is_replayed(void **state)
+TEST(test_a_push_is_replayed)
 {
     struct mr_client_options with_replay = little;
     struct mr_options options = {.deadline_ms = 400};
@@ -471,7 +468,7 @@ static void begin_late(const struct fixture *x, const struct mr_options *options
 }
 
 /* The deadline comes while the first part is in flight: it is kept, and so are the others. */
-static void test_a_late_push_is_kept(void **state)
+TEST(test_a_late_push_is_kept)
 {
     struct mr_client_options with_replay = little;
     const struct mr_options options = {.deadline_ms = 500};
@@ -489,7 +486,7 @@ static void test_a_late_push_is_kept(void **state)
 }
 
 /* What replay_bytes has no room for is not sent; what is kept is applied once there is a server. */
-static void test_a_push_is_kept_in_part(void **state)
+TEST(test_a_push_is_kept_in_part)
 {
     static const uint32_t replay_bytes[] = {100000, 250000}; /* less than goes at a time, and more */
     for (uint32_t i = 0; i < 2; i++) {
@@ -524,7 +521,7 @@ static void test_a_push_is_kept_in_part(void **state)
 }
 
 /* The deadline is that of all parts together. */
-static void test_a_deadline_for_all(void **state)
+TEST(test_a_deadline_for_all)
 {
     struct fixture x;
     const struct mr_options options = {.deadline_ms = 300};
@@ -542,7 +539,7 @@ static void test_a_deadline_for_all(void **state)
 }
 
 /* And it begins before the node is asked for the table. */
-static void test_a_deadline_from_the_beginning(void **state)
+TEST(test_a_deadline_from_the_beginning)
 {
     const struct mr_options options = {.deadline_ms = 1};
     struct late_push late;
@@ -556,7 +553,7 @@ static void test_a_deadline_from_the_beginning(void **state)
 }
 
 /* Wherever memory runs out, the call says so, and the next one is as ever. */
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
     struct fixture x;
     struct mr_reply *reply = NULL;
@@ -583,23 +580,6 @@ static void test_without_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lookups),
-        cmocka_unit_test(test_rows_as_they_are_stored),
-        cmocka_unit_test(test_pushes),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_a_node_of_short_messages),
-        cmocka_unit_test(test_futures),
-        cmocka_unit_test(test_a_future_that_is_dropped),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_nobody_answers_a_push),
-        cmocka_unit_test(test_a_push_is_replayed),
-        cmocka_unit_test(test_a_late_push_is_kept),
-        cmocka_unit_test(test_a_push_is_kept_in_part),
-        cmocka_unit_test(test_a_deadline_for_all),
-        cmocka_unit_test(test_a_deadline_from_the_beginning),
-        cmocka_unit_test(test_without_memory),
-    };
     draw();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

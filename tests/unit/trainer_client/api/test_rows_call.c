@@ -1,12 +1,9 @@
 /* Calls for several tables, beside the calls for each of them: what comes out is the same, whatever the
  * number of cores, the types on the wire and the server's version. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
@@ -125,7 +122,7 @@ static void check_lookup(struct fixture *x, uint32_t count, enum mr_dtype dtype,
     mr_reply_free(reply);
 }
 
-static void test_lookups(void **state)
+TEST(test_lookups)
 {
     static const enum mr_dtype dtypes[] = {MR_DTYPE_NONE, MR_F32, MR_F16, MR_I8};
     struct fixture x;
@@ -148,7 +145,7 @@ static uint64_t requests_to(const struct fake_node *node)
     return sum;
 }
 
-static void test_a_call_is_a_message_to_each_core(void **state)
+TEST(test_a_call_is_a_message_to_each_core)
 {
     struct fixture x;
     struct mr_table_keys keys[30];
@@ -163,7 +160,7 @@ static void test_a_call_is_a_message_to_each_core(void **state)
 
 /* An older server does not know the operation: it gets the calls that it knows. Another start of it may be
  * newer. */
-static void test_a_server_without_it(void **state)
+TEST(test_a_server_without_it)
 {
     struct fixture x;
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
@@ -219,7 +216,7 @@ static void check_push(uint32_t cores, bool replay, enum mr_dtype dtype)
     tear_down(&y);
 }
 
-static void test_pushes(void **state)
+TEST(test_pushes)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         for (uint32_t replay = 0; replay < 2; replay++) {
@@ -233,7 +230,7 @@ static void test_pushes(void **state)
 /* ---- memory that runs out ---- */
 
 /* Wherever it is in a call, the call says so, and the next one is as ever. */
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
     struct fixture x;
     float gradients[KEYS * (DIM + TABLES)] = {0};
@@ -272,7 +269,7 @@ static void refused(enum mr_status status, enum mr_status expected, const char *
 }
 
 /* With replay each table has a message of its own to each core, and these are what is counted. */
-static void test_partly_applied(void **state)
+TEST(test_partly_applied)
 {
     struct fixture x;
     float gradients[KEYS * (DIM + TABLES)] = {0};
@@ -291,7 +288,7 @@ static void test_partly_applied(void **state)
     }
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
     struct fixture x;
     float gradients[KEYS * DIM] = {0};
@@ -323,18 +320,4 @@ static void test_arguments(void **state)
     refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_WRONG_DIM, "not 3");
     assert_int_equal(atomic_load(&x.node->applied), 0);
     tear_down(&x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lookups),
-        cmocka_unit_test(test_a_call_is_a_message_to_each_core),
-        cmocka_unit_test(test_a_server_without_it),
-        cmocka_unit_test(test_pushes),
-        cmocka_unit_test(test_partly_applied),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

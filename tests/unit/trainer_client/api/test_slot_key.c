@@ -1,20 +1,16 @@
 /* Keys of values in slots: XXH3-64 with the slot as its seed, for the hub and for callers of libmillrace. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "trainer_client/api/slot_key.h"
 #include "trainer_client/millrace.h"
+#include "tests/test.h"
 
-static void keys_are_hashes_seeded_by_slot(void **state)
+TEST(keys_are_hashes_seeded_by_slot)
 {
     assert_int_equal(mrc_slot_key(1, "ab", 2), UINT64_C(0xad9eb8f4efd9807b));
     assert_int_equal(mrc_slot_key(2, "ab", 2), UINT64_C(0x5654a82ea4325b60));
     assert_int_equal(mrc_slot_key(2, "", 0), UINT64_C(0xf36cf7ecd1fcfda0));
 }
 
-static void keys_of_a_column_are_those_of_its_values(void **state)
+TEST(keys_of_a_column_are_those_of_its_values)
 {
     const uint32_t offsets[] = {1, 3, 3, 5};
     uint64_t keys[3];
@@ -22,13 +18,4 @@ static void keys_of_a_column_are_those_of_its_values(void **state)
     assert_int_equal(keys[0], mrc_slot_key(2, "ab", 2));
     assert_int_equal(keys[1], mrc_slot_key(2, "", 0));
     assert_int_equal(keys[2], keys[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_hashes_seeded_by_slot),
-        cmocka_unit_test(keys_of_a_column_are_those_of_its_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

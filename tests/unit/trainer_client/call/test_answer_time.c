@@ -1,8 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "trainer_client/call/answer_time.h"
+#include "tests/test.h"
 
 enum { OP = MR_OP_PUSH_GRAD, BYTES = 900000, SENT_US = 1000000 };
 
@@ -11,14 +8,14 @@ static struct mrc_answer_watch watch_of(const struct mrc_answer_times *t)
     return mrc_answer_watch(t, OP, BYTES, SENT_US);
 }
 
-static void nothing_is_known_at_first(void **state)
+TEST(nothing_is_known_at_first)
 {
     static const struct mrc_answer_times t;
     assert_int_equal(watch_of(&t).until_us, 0);
     assert_false(mrc_answer_crowded(&t, SENT_US));
 }
 
-static void the_watch_is_around_the_expected_end(void **state)
+TEST(the_watch_is_around_the_expected_end)
 {
     struct mrc_answer_times t = {0};
     for (uint32_t i = 0; i < 20; i++)
@@ -31,7 +28,7 @@ static void the_watch_is_around_the_expected_end(void **state)
     assert_int_equal(mrc_answer_watch(&t, OP, 0, SENT_US).until_us, 0);
 }
 
-static void it_follows_what_calls_take(void **state)
+TEST(it_follows_what_calls_take)
 {
     struct mrc_answer_times t = {0};
     mrc_answer_note(&t, OP, BYTES, 4000);
@@ -42,7 +39,7 @@ static void it_follows_what_calls_take(void **state)
     assert_true(watch_of(&t).until_us < SENT_US + 1500);
 }
 
-static void short_and_very_long_calls_are_not_watched(void **state)
+TEST(short_and_very_long_calls_are_not_watched)
 {
     struct mrc_answer_times t = {0};
     mrc_answer_note(&t, OP, BYTES, 20);
@@ -57,7 +54,7 @@ static void short_and_very_long_calls_are_not_watched(void **state)
     assert_int_equal(watch_of(&t).until_us, 0);
 }
 
-static void who_is_kept_away_spins_no_more_for_a_while(void **state)
+TEST(who_is_kept_away_spins_no_more_for_a_while)
 {
     struct mrc_answer_times t = {0};
     uint64_t now_us = SENT_US, last_us = 0;
@@ -78,16 +75,4 @@ static void who_is_kept_away_spins_no_more_for_a_while(void **state)
     mrc_answer_yielded(&t, now_us, 1);
     mrc_answer_yielded(&t, now_us, 1000000);
     assert_true(t.crowded_until_us - now_us < last_us);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_known_at_first),
-        cmocka_unit_test(the_watch_is_around_the_expected_end),
-        cmocka_unit_test(it_follows_what_calls_take),
-        cmocka_unit_test(short_and_very_long_calls_are_not_watched),
-        cmocka_unit_test(who_is_kept_away_spins_no_more_for_a_while),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,16 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/rpc/millrace_rpc.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/wait.h"
 #include "trainer_client/millrace.h"
@@ -32,7 +29,7 @@ static struct mr_client *connect_to(const struct fake_node *node, const char *ke
     return client;
 }
 
-static void test_echo(void **state)
+TEST(test_echo)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
@@ -56,7 +53,7 @@ static void test_echo(void **state)
 }
 
 /* More tensors than fit beside the call, and more bytes than a few packets. */
-static void test_echo_large(void **state)
+TEST(test_echo_large)
 {
     enum { TENSORS = 9, ELEMENTS = 100000 };
     struct fake_node *node = fake_node_start(1);
@@ -82,7 +79,7 @@ static void test_echo_large(void **state)
     fake_node_destroy(node);
 }
 
-static void test_every_core(void **state)
+TEST(test_every_core)
 {
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client = connect_to(node, NULL);
@@ -108,7 +105,7 @@ static void test_every_core(void **state)
     fake_node_destroy(node);
 }
 
-static void test_bad_options(void **state)
+TEST(test_bad_options)
 {
     struct {
         struct mr_client_options options;
@@ -137,7 +134,7 @@ static void test_bad_options(void **state)
     }
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client_options options = {.server = fake_node_address(node), .connect_ms = 50};
@@ -163,7 +160,7 @@ static void write_key(const char *path, char digit)
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     char right[] = "/tmp/millrace-key-XXXXXX", wrong[] = "/tmp/millrace-key-XXXXXX";
     close(mkstemp(right));
@@ -208,7 +205,7 @@ static void check_unreachable(struct mr_client *client, const struct mr_options 
 
 /* The server comes back under another key: the client finds it in its key file. A file that is none yet does
  * no harm. */
-static void test_key_rotation(void **state)
+TEST(test_key_rotation)
 {
     char path[] = "/tmp/millrace-key-XXXXXX";
     close(mkstemp(path));
@@ -234,7 +231,7 @@ static void test_key_rotation(void **state)
     unlink(path);
 }
 
-static void test_server_away(void **state)
+TEST(test_server_away)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
@@ -249,7 +246,7 @@ static void test_server_away(void **state)
 }
 
 /* Short deadlines, too, tell a server that says nothing from one that is slow. */
-static void test_server_away_soon(void **state)
+TEST(test_server_away_soon)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
@@ -271,7 +268,7 @@ static enum mr_status echo_slowly(struct mr_client *client, const struct mr_opti
     return status;
 }
 
-static void test_slow_is_not_away(void **state)
+TEST(test_slow_is_not_away)
 {
     struct fake_node *node = fake_node_start_with(1, NULL, true);
     struct mr_client *client = connect_to(node, NULL);
@@ -281,7 +278,7 @@ static void test_slow_is_not_away(void **state)
     fake_node_destroy(node);
 }
 
-static void test_echo_of_nonsense(void **state)
+TEST(test_echo_of_nonsense)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
@@ -305,7 +302,7 @@ static void test_echo_of_nonsense(void **state)
 }
 
 /* A call that the server took and does not answer: away it is not. */
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     struct fake_node *node = fake_node_start_with(1, NULL, true);
     struct mr_client *client = connect_to(node, NULL);
@@ -316,7 +313,7 @@ static void test_deadline(void **state)
     fake_node_destroy(node);
 }
 
-static void test_restart(void **state)
+TEST(test_restart)
 {
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client = connect_to(node, NULL);
@@ -348,7 +345,7 @@ static void test_restart(void **state)
 }
 
 /* Calls that must not run twice are not sent again to another incarnation. */
-static void test_unknown_outcome(void **state)
+TEST(test_unknown_outcome)
 {
     struct fake_node *node = fake_node_start_with(1, NULL, true);
     struct mr_client *client = connect_to(node, NULL);
@@ -376,7 +373,7 @@ static void test_unknown_outcome(void **state)
 
 /* A server whose NIC spreads by source ports: every link finds one that leads to its core, and calls go
  * on. */
-static void test_source_ports(void **state)
+TEST(test_source_ports)
 {
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client;
@@ -398,7 +395,7 @@ static void test_source_ports(void **state)
 }
 
 /* Calls handed over together share packets, but not those of a client that wants none. */
-static void test_no_bundle(void **state)
+TEST(test_no_bundle)
 {
     enum { CALLS = 16 };
     struct fake_node *node = fake_node_start(1);
@@ -494,9 +491,8 @@ static void check_other_version(reach_run reach, uint8_t version, const char *ad
         fail_msg("%s", error);
 }
 
-static void test_other_version(void **state)
+TEST(test_other_version)
 {
-    (void)state;
     check_other_version(reach_as_client, MR_PROTOCOL_VERSION + 1, "upgrade the library");
     check_other_version(reach_as_client, MR_PROTOCOL_VERSION - 1, "upgrade the server");
     check_other_version(reach_as_worker, MR_PROTOCOL_VERSION + 1, "upgrade the library");
@@ -519,7 +515,7 @@ static void *ask_as_other(void *arg)
 }
 
 /* Where the workers meet, it is said that one of another version asks. */
-static void test_worker_of_another_version_asks(void **state)
+TEST(test_worker_of_another_version_asks)
 {
     struct other_server worker = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
                                   .version = MR_PROTOCOL_VERSION - 1};
@@ -530,7 +526,6 @@ static void test_worker_of_another_version_asks(void **state)
     struct mr_rpc_options options = {.rendezvous = where, .init_timeout_ms = 300};
     struct mr_rpc *rpc = NULL;
     pthread_t thread;
-    (void)state;
     assert_int_equal(bind(taken, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &bytes), 0);
     close(taken);
@@ -550,7 +545,7 @@ static void test_worker_of_another_version_asks(void **state)
 }
 
 /* A dropped future's call goes on, and goes with the client. */
-static void test_destroy_while_under_way(void **state)
+TEST(test_destroy_while_under_way)
 {
     struct fake_node *node = fake_node_start_with(1, NULL, true);
     struct mr_client *client = connect_to(node, NULL);
@@ -563,30 +558,4 @@ static void test_destroy_while_under_way(void **state)
     }
     mr_client_destroy(client);
     fake_node_destroy(node);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_echo_large),
-        cmocka_unit_test(test_every_core),
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_key_rotation),
-        cmocka_unit_test(test_server_away),
-        cmocka_unit_test(test_server_away_soon),
-        cmocka_unit_test(test_slow_is_not_away),
-        cmocka_unit_test(test_echo_of_nonsense),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_unknown_outcome),
-        cmocka_unit_test(test_source_ports),
-        cmocka_unit_test(test_no_bundle),
-        cmocka_unit_test(test_other_version),
-        cmocka_unit_test(test_worker_of_another_version_asks),
-        cmocka_unit_test(test_destroy_while_under_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* A client of a cluster of fake nodes: their map, calls over all of them, and nodes that die. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "tests/unit/trainer_client/future_notice.h"
 #include "tests/wait.h"
@@ -103,13 +100,12 @@ static uint32_t key_of(const struct fixture *x, uint32_t place)
     return i;
 }
 
-static void test_calls_reach_all_nodes(void **state)
+TEST(test_calls_reach_all_nodes)
 {
     struct fixture x;
     struct mr_core_state states[CORES];
     struct mr_feature_info *infos;
     uint32_t count;
-    (void)state;
     cluster_start(&x, NULL, false);
     assert_int_equal(mr_client_core_count(x.client), CORES);
     push_all(&x, 1);
@@ -136,11 +132,10 @@ static void test_calls_reach_all_nodes(void **state)
 }
 
 /* A member that is not able to take a call may have lost its lease; a node by itself has none. */
-static void test_a_busy_member_may_have_lost_its_lease(void **state)
+TEST(test_a_busy_member_may_have_lost_its_lease)
 {
     const struct mr_options options = {.deadline_ms = 50};
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, false);
     const uint32_t key = key_of(&x, 0);
     enum mr_status status = MR_UNKNOWN_OUTCOME; /* when an attempt was in flight at the deadline */
@@ -158,13 +153,12 @@ static void test_a_busy_member_may_have_lost_its_lease(void **state)
 }
 
 /* Any member tells of the others, and one that is named and away does no harm if it is none of them. */
-static void test_one_server_is_enough(void **state)
+TEST(test_one_server_is_enough)
 {
     struct fixture x;
     struct mr_client *client;
     char servers[64];
     struct fake_node *away = fake_node_start(1);
-    (void)state;
     cluster_start(&x, NULL, false);
     struct mr_client_options options = {.server = servers};
     for (uint32_t n = 0; n < NODES; n++) {
@@ -186,12 +180,11 @@ static void test_one_server_is_enough(void **state)
     fixture_stop(&x);
 }
 
-static void test_several_servers_without_a_cluster_are_refused(void **state)
+TEST(test_several_servers_without_a_cluster_are_refused)
 {
     struct fake_node *one = fake_node_start(1), *two = fake_node_start(2);
     struct mr_client *client = NULL;
     char servers[64], error[512];
-    (void)state;
     (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u", one->base_port, two->base_port);
     struct mr_client_options options = {.server = servers};
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_INVALID_ARGUMENT);
@@ -200,13 +193,12 @@ static void test_several_servers_without_a_cluster_are_refused(void **state)
     fake_node_destroy(two);
 }
 
-static void test_a_cluster_without_a_map_is_waited_for(void **state)
+TEST(test_a_cluster_without_a_map_is_waited_for)
 {
     struct fixture x;
     struct mr_client *client = NULL;
     static const char says[] = "the cluster has no map of its partitions yet";
     char error[512] = "";
-    (void)state;
     cluster_start(&x, NULL, false);
     atomic_store(&x.cluster->epoch, 0);
     struct mr_client_options options = {.server = fake_cluster_servers(x.cluster), .connect_ms = 200};
@@ -281,15 +273,13 @@ static void check_refused_calls(bool replay)
     fixture_stop(&x);
 }
 
-static void test_refused_calls_are_made_again(void **state)
+TEST(test_refused_calls_are_made_again)
 {
-    (void)state;
     check_refused_calls(false);
 }
 
-static void test_refused_calls_are_made_again_with_replay(void **state)
+TEST(test_refused_calls_are_made_again_with_replay)
 {
-    (void)state;
     check_refused_calls(true);
 }
 
@@ -307,10 +297,9 @@ static uint64_t known_to(const struct fixture *x, uint32_t node)
 
 /* What is kept for partitions goes with them to their new owner, which knows it already, and new pushes after
  * it. Nodes whose partitions stay are sent nothing again. */
-static void test_partitions_move(void **state)
+TEST(test_partitions_move)
 {
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, true);
     for (uint64_t step = 1; step <= 20; step++)
         push_all(&x, step);
@@ -329,12 +318,11 @@ static void test_partitions_move(void **state)
 }
 
 /* Pushes in flight when partitions move are applied once, by whichever owner. */
-static void test_partitions_move_under_pushes(void **state)
+TEST(test_partitions_move_under_pushes)
 {
     enum { STEPS = 60 };
     struct fixture x;
     struct mr_future *futures[STEPS];
-    (void)state;
     cluster_start(&x, NULL, true);
     for (uint32_t i = 0; i < STEPS; i++) {
         const struct mr_options options = {.step = i + 1, .future = &futures[i]};
@@ -353,10 +341,9 @@ static void test_partitions_move_under_pushes(void **state)
 
 /* A node that got partitions, and then comes back as of an earlier checkpoint, gets what was pushed for them
  * before they moved, too. */
-static void test_the_new_owner_dies(void **state)
+TEST(test_the_new_owner_dies)
 {
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, true);
     for (uint64_t step = 1; step <= 5; step++)
         push_all(&x, step);
@@ -375,14 +362,13 @@ static void test_the_new_owner_dies(void **state)
     fixture_stop(&x);
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
     struct fixture x;
     uint32_t offsets[KEYS + 1];
     float gradients[KEYS * DIM];
     bool applied = false;
     struct mr_reply *reply;
-    (void)state;
     cluster_start(&x, NULL, false);
     for (uint32_t i = 0; i <= KEYS; i++)
         offsets[i] = i;
@@ -460,23 +446,20 @@ static void check_death(bool elsewhere)
     fixture_stop(&x);
 }
 
-static void test_a_node_dies_and_comes_back(void **state)
+TEST(test_a_node_dies_and_comes_back)
 {
-    (void)state;
     check_death(false);
 }
 
-static void test_a_node_comes_back_elsewhere(void **state)
+TEST(test_a_node_comes_back_elsewhere)
 {
-    (void)state;
     check_death(true);
 }
 
 /* Another node may answer at a node's address, once the addresses have been handed out again. */
-static void test_nodes_come_back_at_each_others_addresses(void **state)
+TEST(test_nodes_come_back_at_each_others_addresses)
 {
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, true);
     push_all(&x, 1);
     fake_node_kill(x.cluster->nodes[0]);
@@ -489,7 +472,7 @@ static void test_nodes_come_back_at_each_others_addresses(void **state)
 }
 
 /* What concerns the nodes that are there needs no others. */
-static void test_a_client_begins_without_an_owner_that_is_away(void **state)
+TEST(test_a_client_begins_without_an_owner_that_is_away)
 {
     struct fixture x;
     struct mr_client *client;
@@ -498,7 +481,6 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
     struct mr_core_state states[CORES];
     char error[512] = "";
     uint32_t count;
-    (void)state;
     cluster_start(&x, NULL, false);
     push_all(&x, 1);
     atomic_store(&x.cluster->away[2], true);
@@ -528,11 +510,10 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
 }
 
 /* Calls that any node takes go to one that is there. */
-static void test_control_calls_go_to_a_node_that_answers(void **state)
+TEST(test_control_calls_go_to_a_node_that_answers)
 {
     struct fixture x;
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
-    (void)state;
     cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     const struct mr_options brief = {.deadline_ms = 100};
@@ -543,11 +524,10 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
 }
 
 /* Not known to be dead yet when the call is sent to it, and the cluster does without it then. */
-static void test_a_control_call_goes_to_another_node(void **state)
+TEST(test_a_control_call_goes_to_another_node)
 {
     struct fixture x;
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
-    (void)state;
     cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     give(&x, 0, 1);
@@ -558,11 +538,10 @@ static void test_a_control_call_goes_to_another_node(void **state)
 
 /* A call that is to be made again waits for the new owner, which is away, and so does whoever waits for the
  * call, but not for longer than he wants. */
-static void test_a_wait_is_as_long_as_asked(void **state)
+TEST(test_a_wait_is_as_long_as_asked)
 {
     struct fixture x;
     struct mr_future *lookup = NULL;
-    (void)state;
     cluster_start(&x, NULL, true);
     push_all(&x, 1);
     const struct mr_options asked = {.future = &lookup};
@@ -583,11 +562,10 @@ static void test_a_wait_is_as_long_as_asked(void **state)
 }
 
 /* An answer that comes after the lease is not believed: the push is sent again, and found to be applied. */
-static void test_late_answers_are_not_believed(void **state)
+TEST(test_late_answers_are_not_believed)
 {
     struct fixture x;
     struct mr_future *future;
-    (void)state;
     cluster_start(&x, NULL, true);
     push_all(&x, 1);
     const uint64_t lease_us = 100000;
@@ -629,13 +607,12 @@ static void see(void *arg, const struct mr_cluster_member *node)
 }
 
 /* Nodes read the map one after the other: what is shown after a move is not older than its answer. */
-static void test_the_cluster_is_shown_as_of_the_last_move(void **state)
+TEST(test_the_cluster_is_shown_as_of_the_last_move)
 {
     struct fixture x;
     struct mr_cluster_state told;
     const struct mr_move_request drain = {.kind = MR_REQUEST_DRAIN, .from = "a"};
     const struct mr_options brief = {.deadline_ms = 50};
-    (void)state;
     cluster_start(&x, NULL, false);
     const uint64_t epoch = atomic_load(&x.cluster->epoch);
     assert_int_equal(mr_move(x.client, NULL, &drain), MR_OK);
@@ -652,12 +629,11 @@ static void test_the_cluster_is_shown_as_of_the_last_move(void **state)
     fixture_stop(&x);
 }
 
-static void test_the_cluster_is_told_by_any_node(void **state)
+TEST(test_the_cluster_is_told_by_any_node)
 {
     struct fixture x;
     struct mr_cluster_state told;
     struct seen seen = {.count = 0};
-    (void)state;
     cluster_start(&x, NULL, false);
     assert_int_equal(mr_cluster(x.client, NULL, &told, see, &seen), MR_OK);
     assert_true(told.is_member);
@@ -697,12 +673,11 @@ static void count_member(void *arg, const struct mr_cluster_member *node)
 }
 
 /* The last of the nodes has a number that owners of fewer nodes do not have. */
-static void test_a_cluster_of_256_nodes(void **state)
+TEST(test_a_cluster_of_256_nodes)
 {
     struct fixture x;
     struct mr_cluster_state told;
     uint32_t partitions = 0;
-    (void)state;
     start_among(MR_CLUSTER_NODES_MAX - NODES, &x, NULL, true);
     assert_int_equal(mr_client_core_count(x.client), CORES);
     push_all(&x, 1);
@@ -719,10 +694,9 @@ static void test_a_cluster_of_256_nodes(void **state)
 
 /* Its answer was on the way when another node told the map by which it owns nothing: nobody will ask it, and
  * callers must not wait until somebody has. */
-static void test_a_node_that_has_left_refuses_a_call(void **state)
+TEST(test_a_node_that_has_left_refuses_a_call)
 {
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, false);
     pthread_mutex_lock(&x.client->lock);
     mrc_cluster_refused(x.client->nodes[1]);
@@ -784,14 +758,13 @@ static void begin_with_two(struct fixture *x)
     grows = x;
 }
 
-static void test_calls_for_all_nodes_ask_those_that_have_just_come(void **state)
+TEST(test_calls_for_all_nodes_ask_those_that_have_just_come)
 {
     struct fixture x;
     uint64_t watermark, *bitmap;
     uint32_t words, count;
     const uint32_t stream = 7;
     struct mr_stream *streams;
-    (void)state;
     cluster_start(&x, NULL, false);
     begin_with_two(&x);
     assert_int_equal(mr_batch_state(x.client, NULL, stream, &watermark, &bitmap, &words), MR_OK);
@@ -808,10 +781,9 @@ static void test_calls_for_all_nodes_ask_those_that_have_just_come(void **state)
 }
 
 /* Calls may be split by a new list of owners from the moment that it is there: each of them has a link. */
-static void test_owners_have_links_at_once(void **state)
+TEST(test_owners_have_links_at_once)
 {
     struct fixture x;
-    (void)state;
     cluster_start(&x, NULL, true);
     push_all(&x, 1);
     give(&x, 1, 0);
@@ -830,36 +802,4 @@ static void test_owners_have_links_at_once(void **state)
     }
     pthread_mutex_unlock(&x.client->lock);
     fixture_stop(&x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_reach_all_nodes),
-        cmocka_unit_test(test_a_busy_member_may_have_lost_its_lease),
-        cmocka_unit_test(test_one_server_is_enough),
-        cmocka_unit_test(test_several_servers_without_a_cluster_are_refused),
-        cmocka_unit_test(test_a_cluster_without_a_map_is_waited_for),
-        cmocka_unit_test(test_refused_calls_are_made_again),
-        cmocka_unit_test(test_refused_calls_are_made_again_with_replay),
-        cmocka_unit_test(test_partitions_move),
-        cmocka_unit_test(test_partitions_move_under_pushes),
-        cmocka_unit_test(test_the_new_owner_dies),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_a_node_dies_and_comes_back),
-        cmocka_unit_test(test_a_node_comes_back_elsewhere),
-        cmocka_unit_test(test_nodes_come_back_at_each_others_addresses),
-        cmocka_unit_test(test_a_client_begins_without_an_owner_that_is_away),
-        cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
-        cmocka_unit_test(test_a_control_call_goes_to_another_node),
-        cmocka_unit_test(test_a_wait_is_as_long_as_asked),
-        cmocka_unit_test(test_late_answers_are_not_believed),
-        cmocka_unit_test(test_the_cluster_is_shown_as_of_the_last_move),
-        cmocka_unit_test(test_the_cluster_is_told_by_any_node),
-        cmocka_unit_test(test_a_cluster_of_256_nodes),
-        cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
-        cmocka_unit_test(test_owners_have_links_at_once),
-        cmocka_unit_test(test_calls_for_all_nodes_ask_those_that_have_just_come),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,16 @@
  * inside the library. */
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "tests/checkpoint_calls.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/millrace.h"
@@ -150,9 +147,8 @@ static void fork_once(struct family *x)
     mr_future_destroy(x->in_flight);
 }
 
-static void test_children(void **state)
+TEST(test_children)
 {
-    (void)state;
     for (uint32_t with_thread = 0; with_thread < 2; with_thread++) {
         struct family x = {.node = NULL};
         pthread_t caller;
@@ -256,12 +252,11 @@ static void work_begins(struct office *x)
     assert_int_equal(mr_autograd_begin(x->rpc, &x->context), MR_OK);
 }
 
-static void test_a_child_is_no_worker(void **state)
+TEST(test_a_child_is_no_worker)
 {
     struct office x = {.rpc = NULL};
     pthread_t caller;
     void *failed;
-    (void)state;
     work_begins(&x);
     assert_int_equal(pthread_create(&caller, NULL, work_on, &x), 0);
     for (uint32_t i = 0; i < FORKS; i++) {
@@ -286,13 +281,4 @@ static void test_a_child_is_no_worker(void **state)
     mr_autograd_end(x.context);
     assert_int_equal(mr_rpc_shutdown(x.rpc, 0), MR_OK);
     mr_rpc_destroy(x.rpc);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_children),
-        cmocka_unit_test(test_a_child_is_no_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,5 @@
 /* Servers by name: several addresses of which not all answer, names that do not resolve, and name servers
  * that do not answer. The resolver is the test's own for names that end in ".test". */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -11,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/udp/udp_socket.h"
 #include "dataplane/wire/base/clock.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/call/client.h"
@@ -132,12 +129,11 @@ static void client_must_connect(const char *servers, struct mr_client **client)
 }
 
 /* Nothing listens at the first address: the host says so. */
-static void test_next_address_when_refused(void **state)
+TEST(test_next_address_when_refused)
 {
     struct fake_node *node = fake_node_start(2);
     struct mr_client *client;
     char servers[64];
-    (void)state;
     (void)snprintf(servers, sizeof(servers), "two.test:%u", node->base_port);
     client_must_connect(servers, &client);
     for (uint32_t core = 0; core < 2; core++)
@@ -147,7 +143,7 @@ static void test_next_address_when_refused(void **state)
 }
 
 /* Somebody has the first address, and does not answer. */
-static void test_next_address_when_silent(void **state)
+TEST(test_next_address_when_silent)
 {
     struct fake_node *node = fake_node_start(2);
     const struct mr_udp_options options = {.buffer_bytes = 0};
@@ -156,7 +152,6 @@ static void test_next_address_when_silent(void **state)
     struct mr_address address;
     struct mr_client *client;
     char servers[64], error[256];
-    (void)state;
     mr_address_from_ipv4(ip, &address);
     address.port = node->base_port;
     assert_int_equal(mr_udp_bind(&address, &options, &silent, error, sizeof(error)), MR_OK);
@@ -169,19 +164,17 @@ static void test_next_address_when_silent(void **state)
     fake_node_destroy(node);
 }
 
-static void test_no_address_answers(void **state)
+TEST(test_no_address_answers)
 {
     struct fake_node *node = fake_node_start(1);
     char servers[64];
-    (void)state;
     (void)snprintf(servers, sizeof(servers), "nobody.test:%u", node->base_port);
     client_must_say(servers, 300, "127.0.0.6:", "127.0.0.7:");
     fake_node_destroy(node);
 }
 
-static void test_name_server_is_silent(void **state)
+TEST(test_name_server_is_silent)
 {
-    (void)state;
     slow_begins();
     client_must_say("slow.test:7700", 100, "slow.test:7700: the name server has not answered yet", "");
     slow_ends();
@@ -196,7 +189,7 @@ static struct fake_cluster *cluster_start(void)
 }
 
 /* Servers that cannot be found or reached are passed over while one answers. */
-static void test_bad_seeds_are_passed_over(void **state)
+TEST(test_bad_seeds_are_passed_over)
 {
     static const char *const bad[] = {"nosuch.test:7700", "255.255.255.255:7700", "no address:0",
                                       "127.0.0.1:0"};
@@ -204,7 +197,6 @@ static void test_bad_seeds_are_passed_over(void **state)
     const char *servers = fake_cluster_servers(cluster);
     struct mr_client *client;
     char list[256], error[1024] = "";
-    (void)state;
     for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         (void)snprintf(list, sizeof(list), "%s,%s", bad[i], servers);
         client_must_connect(list, &client);
@@ -223,12 +215,11 @@ static void test_bad_seeds_are_passed_over(void **state)
     fake_cluster_destroy(cluster);
 }
 
-static void test_slow_seed_is_not_waited_for(void **state)
+TEST(test_slow_seed_is_not_waited_for)
 {
     struct fake_cluster *cluster = cluster_start();
     struct mr_client *client;
     char list[256];
-    (void)state;
     slow_begins();
     (void)snprintf(list, sizeof(list), "slow.test:7700,%s", fake_cluster_servers(cluster));
     client_must_connect(list, &client);
@@ -239,12 +230,11 @@ static void test_slow_seed_is_not_waited_for(void **state)
 
 /* ---- the map's addresses ---- */
 
-static void test_map_has_names(void **state)
+TEST(test_map_has_names)
 {
     struct fake_cluster *cluster = cluster_start();
     struct mr_client *client;
     char servers[32];
-    (void)state;
     atomic_store(&cluster->hosts[0], "localhost");
     atomic_store(&cluster->hosts[1], "two.test");
     atomic_store(&moving_asked, 0);
@@ -258,12 +248,11 @@ static void test_map_has_names(void **state)
     fake_cluster_destroy(cluster);
 }
 
-static void test_map_has_unknown_name(void **state)
+TEST(test_map_has_unknown_name)
 {
     struct fake_cluster *cluster = cluster_start();
     struct mr_client *client;
     char first[32];
-    (void)state;
     (void)snprintf(first, sizeof(first), "127.0.0.1:%u", atomic_load(&cluster->ports[0]));
     atomic_store(&cluster->hosts[1], "nosuch.test");
     client_must_say(first, 300, "node-1 is not found", "nosuch.test: the name does not resolve");
@@ -293,14 +282,13 @@ static uint32_t place_of(const struct fake_cluster *cluster, uint64_t key)
 
 /* A node is started elsewhere, under a name that is not known here: calls for its keys say so, and those for
  * others go on by the map that names it. */
-static void test_an_unknown_name_is_that_node_s_matter(void **state)
+TEST(test_an_unknown_name_is_that_node_s_matter)
 {
     const struct mr_feature table = mr_feature_table("t", DIM);
     struct fake_cluster *cluster = cluster_start();
     struct mr_client *client;
     uint64_t its = 0, other = 0;
     uint32_t number, tries = 0;
-    (void)state;
     client_must_connect(fake_cluster_servers(cluster), &client);
     assert_int_equal(mr_create(client, NULL, &table, 1, &number), MR_OK);
     while (place_of(cluster, its) != 1)
@@ -328,13 +316,12 @@ static void test_an_unknown_name_is_that_node_s_matter(void **state)
 }
 
 /* While a name of the map is looked up, calls to nodes that are known go on. */
-static void test_calls_go_on_during_a_look_up(void **state)
+TEST(test_calls_go_on_during_a_look_up)
 {
     struct fake_cluster *cluster = cluster_start();
     char servers[32], error[1024] = "";
     struct mr_client_options options = {.server = servers, .any_node = true};
     struct mr_client *client;
-    (void)state;
     slow_begins();
     atomic_store(&cluster->hosts[1], "slow.test");
     (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u", atomic_load(&cluster->ports[0]));
@@ -406,9 +393,8 @@ static void meet(const char *first, const char *second)
     }
 }
 
-static void test_workers_meet_by_names(void **state)
+TEST(test_workers_meet_by_names)
 {
-    (void)state;
     meet("127.0.0.1", "two.test"); /* nobody is at the first of them */
     meet("own.test", "127.0.0.1"); /* the machine's own name, which it knows by 127.0.1.1 alone */
     meet("localhost", "127.0.0.1");
@@ -416,12 +402,11 @@ static void test_workers_meet_by_names(void **state)
 
 /* ---- the names themselves ---- */
 
-static void test_more_names_than_are_kept(void **state)
+TEST(test_more_names_than_are_kept)
 {
     struct mrc_names *names = mrc_names_create(STDERR_FILENO);
     struct mrc_addresses found;
     char text[64], error[256];
-    (void)state;
     assert_non_null(names);
     assert_int_equal(mrc_names_find(names, "[::1]:7", &found, error, sizeof(error)), MR_OK);
     assert_int_equal(found.count, 1);
@@ -444,23 +429,4 @@ static void test_more_names_than_are_kept(void **state)
     mrc_names_release(names);
     (void)close(pipes[0]);
     (void)close(pipes[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_address_when_refused),
-        cmocka_unit_test(test_next_address_when_silent),
-        cmocka_unit_test(test_no_address_answers),
-        cmocka_unit_test(test_name_server_is_silent),
-        cmocka_unit_test(test_bad_seeds_are_passed_over),
-        cmocka_unit_test(test_slow_seed_is_not_waited_for),
-        cmocka_unit_test(test_map_has_names),
-        cmocka_unit_test(test_map_has_unknown_name),
-        cmocka_unit_test(test_an_unknown_name_is_that_node_s_matter),
-        cmocka_unit_test(test_calls_go_on_during_a_look_up),
-        cmocka_unit_test(test_workers_meet_by_names),
-        cmocka_unit_test(test_more_names_than_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,34 +1,28 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "trainer_client/call/ports.h"
+#include "tests/test.h"
 
 enum { CORE = 2, CORES = 4 };
 
-static void test_settled_at_once(void **state)
+TEST(test_settled_at_once)
 {
     struct mrc_ports ports = {.tries = 0};
-    (void)state;
     assert_false(mrc_ports_try_another(&ports, CORE, CORE, CORES, true, 5));
     assert_int_equal(mrc_ports_next_us(&ports, CORE, CORE, CORES), UINT64_MAX);
     assert_false(mrc_ports_try_another(&ports, CORE, 0xffff, CORES, true, 5)); /* no core of this node */
 }
 
-static void test_never_while_busy(void **state)
+TEST(test_never_while_busy)
 {
     struct mrc_ports ports = {.tries = 0};
-    (void)state;
     assert_false(mrc_ports_try_another(&ports, CORE, 1, CORES, false, 1000000));
     assert_true(mrc_ports_try_another(&ports, CORE, 1, CORES, true, 1000000));
 }
 
-static void test_bounded_and_ever_rarer(void **state)
+TEST(test_bounded_and_ever_rarer)
 {
     struct mrc_ports ports = {.tries = 0};
     uint64_t now_us = 1, last_pause_us = 0;
     uint32_t tries = 0;
-    (void)state;
     while (mrc_ports_try_another(&ports, CORE, 1, CORES, true, now_us)) {
         uint64_t next_us = mrc_ports_next_us(&ports, CORE, 1, CORES);
         tries++;
@@ -44,10 +38,9 @@ static void test_bounded_and_ever_rarer(void **state)
 }
 
 /* Ports lead anywhere: with the bound nearly every link finds its core. */
-static void test_finds_its_core(void **state)
+TEST(test_finds_its_core)
 {
     uint32_t random = 1, found = 0;
-    (void)state;
     for (uint32_t link = 0; link < 1000; link++) {
         struct mrc_ports ports = {.tries = 0};
         uint16_t arrived = 1;
@@ -59,15 +52,4 @@ static void test_finds_its_core(void **state)
         found += arrived == CORE;
     }
     assert_true(found > 990);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settled_at_once),
-        cmocka_unit_test(test_never_while_busy),
-        cmocka_unit_test(test_bounded_and_ever_rarer),
-        cmocka_unit_test(test_finds_its_core),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

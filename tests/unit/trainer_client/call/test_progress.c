@@ -1,14 +1,11 @@
 /* Many calls and many threads: all end, none is lost, none comes back with another's answer. */
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/wait.h"
 #include "trainer_client/call/client.h"
@@ -29,7 +26,7 @@ static struct mr_client *connect_with(const struct fake_node *node, struct mr_cl
 
 /* More calls at once than there are slots, and more than the library holds: those without an answer to keep
  * need none. */
-static void test_thousands(void **state)
+TEST(test_thousands)
 {
     enum { CALLS = 6000 };
     struct fake_node *node = fake_node_start(2);
@@ -52,7 +49,7 @@ static void test_thousands(void **state)
 
 /* The message memory is far too small for all of them at once: calls wait for room, and answers that nobody
  * has taken yet do not stand in the way of others. */
-static void test_backpressure(void **state)
+TEST(test_backpressure)
 {
     enum { CALLS = 200, BYTES = 60000 };
     struct fake_node *node = fake_node_start(1);
@@ -81,7 +78,7 @@ static void test_backpressure(void **state)
 }
 
 /* Larger than all the memory: waiting would not help. */
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
@@ -162,14 +159,14 @@ static void run_threads(struct mr_client_options options, bool is_crowded)
     fake_node_destroy(node);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     run_threads((struct mr_client_options){.busy_poll_us = 1}, false);
     run_threads((struct mr_client_options){.busy_poll_us = 200}, false);
     run_threads((struct mr_client_options){.busy_poll_us = 0}, true);
 }
 
-static void test_threads_and_progress_thread(void **state)
+TEST(test_threads_and_progress_thread)
 {
     run_threads((struct mr_client_options){.progress_thread = true}, false);
 }
@@ -209,7 +206,7 @@ static void *call_long(void *arg)
     return NULL;
 }
 
-static void test_long_requests(void **state)
+TEST(test_long_requests)
 {
     enum { CALLERS = 3 };
     struct fake_node *node = fake_node_start(1);
@@ -228,7 +225,7 @@ static void test_long_requests(void **state)
 }
 
 /* With a thread of the library's own a call ends without its caller's help. */
-static void test_progress_thread(void **state)
+TEST(test_progress_thread)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.progress_thread = true});
@@ -249,7 +246,7 @@ static void test_progress_thread(void **state)
 }
 
 /* The caller's own event loop. */
-static void test_event_loop(void **state)
+TEST(test_event_loop)
 {
     struct fake_node *node = fake_node_start(2);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
@@ -273,7 +270,7 @@ static void test_event_loop(void **state)
 
 /* Waiting for a while: a call that nobody answers goes on, one that is answered is over, and so is none at
  * all. */
-static void test_wait_for(void **state)
+TEST(test_wait_for)
 {
     struct fake_node *mute = fake_node_start_with(1, NULL, true), *node = fake_node_start(2);
     struct mr_client *waiting = connect_with(mute, (struct mr_client_options){0});
@@ -300,7 +297,7 @@ static void test_wait_for(void **state)
 }
 
 /* A loop that waits for a descriptor of its own hears of calls that others complete, once for each. */
-static void test_notify(void **state)
+TEST(test_notify)
 {
     enum { CALLS = 50 };
     struct fake_node *node = fake_node_start(2);
@@ -396,15 +393,13 @@ static void run_many(bool progress_thread)
     fake_node_destroy(node);
 }
 
-static void test_20000_with_progress_thread(void **state)
+TEST(test_20000_with_progress_thread)
 {
-    (void)state;
     run_many(true);
 }
 
-static void test_20000_driven_by_senders(void **state)
+TEST(test_20000_driven_by_senders)
 {
-    (void)state;
     run_many(false);
 }
 
@@ -421,12 +416,11 @@ static void *send_slowly(void *arg)
     return NULL;
 }
 
-static void test_own_loop_beside_a_sender(void **state)
+TEST(test_own_loop_beside_a_sender)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct sender *s = calloc(1, sizeof(*s));
-    (void)state;
     assert_non_null(s);
     s->client = client;
     assert_int_equal(pthread_create(&s->thread, NULL, send_slowly, s), 0);
@@ -443,14 +437,13 @@ static void test_own_loop_beside_a_sender(void **state)
 
 /* A call that goes out while the loop sleeps for ever: nobody is there to answer, and the loop has to look
  * after it. */
-static void test_own_loop_is_woken_for_timers(void **state)
+TEST(test_own_loop_is_woken_for_timers)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
     struct mr_future *future;
     struct mr_options options = {.future = &future};
-    (void)state;
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     while (poll(&pollfd, 1, 0) == 1)
         mr_client_progress(client);
@@ -472,12 +465,11 @@ static bool third_time(const void *arg)
     return ++*asked >= 3;
 }
 
-static void test_driver_does_not_sleep_over_its_own_end(void **state)
+TEST(test_driver_does_not_sleep_over_its_own_end)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.busy_poll_us = 1});
     uint32_t asked = 0, *counter = &asked;
-    (void)state;
     pthread_mutex_lock(&client->lock);
     client->progress.sleep_until_us = 0;
     assert_true(mrc_wait(client, third_time, &counter, UINT64_MAX));
@@ -485,26 +477,4 @@ static void test_driver_does_not_sleep_over_its_own_end(void **state)
     pthread_mutex_unlock(&client->lock);
     mr_client_destroy(client);
     fake_node_destroy(node);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_20000_with_progress_thread),
-        cmocka_unit_test(test_20000_driven_by_senders),
-        cmocka_unit_test(test_own_loop_beside_a_sender),
-        cmocka_unit_test(test_own_loop_is_woken_for_timers),
-        cmocka_unit_test(test_thousands),
-        cmocka_unit_test(test_backpressure),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_threads_and_progress_thread),
-        cmocka_unit_test(test_driver_does_not_sleep_over_its_own_end),
-        cmocka_unit_test(test_long_requests),
-        cmocka_unit_test(test_progress_thread),
-        cmocka_unit_test(test_event_loop),
-        cmocka_unit_test(test_wait_for),
-        cmocka_unit_test(test_notify),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* Retry contexts by themselves: which outcomes lead to another try, and what the tries share. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/forks.h"
 #include "trainer_client/call/retry.h"
+#include "tests/test.h"
 
 enum { TRIES_MAX = 8 };
 
@@ -44,13 +41,12 @@ static struct scripted_call scripted_call(struct mr_client *client, const enum m
 
 /* A call that was split by a stale map is made again until it is sent, whatever the operation; all tries have
  * the deadline and the start of the first. */
-static void test_stale_maps(void **state)
+TEST(test_stale_maps)
 {
     static const enum mr_status outcomes[] = {MRC_STALE_MAP, MRC_STALE_MAP, MR_OK};
     static struct mr_client client;
     struct scripted_call c = scripted_call(&client, outcomes);
     const uint64_t least_us = mr_clock_us() + 60000 * UINT64_C(1000);
-    (void)state;
     assert_int_equal(mrc_retry_run(&c.retry, NULL), MR_OK);
     assert_int_equal(c.tries, 3);
     for (uint32_t i = 0; i < 3; i++) {
@@ -61,23 +57,21 @@ static void test_stale_maps(void **state)
 }
 
 /* Another failure of a call that must not be executed twice stands. */
-static void test_a_failure_stands(void **state)
+TEST(test_a_failure_stands)
 {
     static const enum mr_status outcomes[] = {MRC_STALE_MAP, MR_BUSY};
     static struct mr_client client;
     struct scripted_call c = scripted_call(&client, outcomes);
-    (void)state;
     assert_int_equal(mrc_retry_run(&c.retry, NULL), MR_BUSY);
     assert_int_equal(c.tries, 2);
 }
 
 /* A refusal is no reason for another try once the deadline has passed. */
-static void test_refused_at_the_deadline(void **state)
+TEST(test_refused_at_the_deadline)
 {
     static const enum mr_status outcomes[] = {MR_WRONG_OWNER};
     static struct mr_client client;
     struct scripted_call c = scripted_call(&client, outcomes);
-    (void)state;
     pthread_mutex_init(&client.lock, NULL); /* no node has refused a call: there is nothing to wait for */
     c.retry.wait_until_us = UINT64_MAX;
     c.retry.deadline_us = mr_clock_us() - 1;
@@ -89,35 +83,21 @@ static void test_refused_at_the_deadline(void **state)
 }
 
 /* A retry that found no room is not made at once, but when its future is polled again. */
-static void test_no_room_is_no_reason(void **state)
+TEST(test_no_room_is_no_reason)
 {
     static struct mr_client client;
     static const enum mr_status outcomes[] = {MR_OK};
     struct scripted_call c = scripted_call(&client, outcomes);
-    (void)state;
     c.retry.op = MR_OP_LOOKUP;
     c.retry.deadline_us = UINT64_MAX;
     assert_int_equal(mrc_retry_by_map(&c.retry, MRC_NO_ROOM_YET), MRC_RETRY_NO);
 }
 
-static void test_left_ms(void **state)
+TEST(test_left_ms)
 {
-    (void)state;
     assert_int_equal(mrc_left_ms(10000, 10000), 0);
     assert_int_equal(mrc_left_ms(10000, 20000), 0);
     assert_int_equal(mrc_left_ms(10001, 10000), 1); /* rounded up: 0 is the default of options */
     assert_int_equal(mrc_left_ms(12000, 10000), 2);
     assert_true(mrc_left_ms(UINT64_MAX, 0) == UINT32_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stale_maps),
-        cmocka_unit_test(test_a_failure_stands),
-        cmocka_unit_test(test_refused_at_the_deadline),
-        cmocka_unit_test(test_no_room_is_no_reason),
-        cmocka_unit_test(test_left_ms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -10,9 +6,9 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/socket/epoll_sleep.h"
+#include "tests/test.h"
 
 #define LEFT_US 2500u
 
@@ -49,7 +45,7 @@ static void sleeps_out_its_time_and_hears_what_comes(void)
 }
 
 /* In this order: what is missing is not asked for again. */
-static void an_old_kernel_is_asked_once(void **state)
+TEST(an_old_kernel_is_asked_once)
 {
     struct epoll_event none;
     sleeps_out_its_time_and_hears_what_comes();
@@ -61,10 +57,4 @@ static void an_old_kernel_is_asked_once(void **state)
     sleeps_out_its_time_and_hears_what_comes();
     sleeps_out_its_time_and_hears_what_comes();
     assert_int_equal(asked, is_there ? 3 : 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_old_kernel_is_asked_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/torchrec/configuration.h"
+#include "tests/test.h"
 
 static struct tde_configuration good(const char *text)
 {
@@ -28,7 +25,7 @@ static void bad(const char *text, const char *says)
     assert_memory_equal(&c, &before, sizeof(c));
 }
 
-static void test_a_server_alone_is_enough(void **state)
+TEST(test_a_server_alone_is_enough)
 {
     static const char *const forms[] = {"10.0.0.1:7700", "10.0.0.1:7700/", "10.0.0.1:7700?",
                                         "10.0.0.1:7700/?"};
@@ -46,7 +43,7 @@ static void test_a_server_alone_is_enough(void **state)
     assert_string_equal(good("[fd00::1]:7700/?replay=off").server, "[fd00::1]:7700");
 }
 
-static void test_nodes_of_a_cluster(void **state)
+TEST(test_nodes_of_a_cluster)
 {
     char text[32 * 64] = "", servers[sizeof(text)];
     for (uint32_t i = 0; i < 32; i++)
@@ -58,7 +55,7 @@ static void test_nodes_of_a_cluster(void **state)
     assert_false(good(text).replay);
 }
 
-static void test_every_option(void **state)
+TEST(test_every_option)
 {
     struct tde_configuration c =
         good("ps:7701/?key_file=/etc/a%26b%2525&prefix=ads/v2.&deadline_ms=3600000&&connect_ms=1&"
@@ -76,7 +73,7 @@ static void test_every_option(void **state)
     assert_string_equal(good("a?prefix=").prefix, "");
 }
 
-static void test_mistakes_are_named(void **state)
+TEST(test_mistakes_are_named)
 {
     bad("", "must begin with the server");
     bad("/?prefix=a", "must begin with the server");
@@ -111,7 +108,7 @@ static void test_mistakes_are_named(void **state)
     bad("\x7f", "byte 0 of");
 }
 
-static void test_lengths_are_limited(void **state)
+TEST(test_lengths_are_limited)
 {
     char text[3000], server[TDE_SERVER_BYTES + 1];
     memset(server, 'a', sizeof(server));
@@ -127,16 +124,4 @@ static void test_lengths_are_limited(void **state)
     text[11 + TDE_PATH_BYTES - 1] = 'k';
     text[11 + TDE_PATH_BYTES] = '\0';
     bad(text, "key_file: too long");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_server_alone_is_enough),
-        cmocka_unit_test(test_nodes_of_a_cluster),
-        cmocka_unit_test(test_every_option),
-        cmocka_unit_test(test_mistakes_are_named),
-        cmocka_unit_test(test_lengths_are_limited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* The lines about rows that a node did not take. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "trainer_client/torchrec/report.h"
+#include "tests/test.h"
 
 #define MINUTE_US UINT64_C(60000000)
 
@@ -47,10 +44,9 @@ static const char *after(struct tde_losses *l, const struct mr_pushed *pushed, u
     return written();
 }
 
-static void what_was_taken_has_no_line(void **state)
+TEST(what_was_taken_has_no_line)
 {
     struct tde_losses l = {.no_room = 0};
-    (void)state;
     assert_string_equal(after(&l, &taken, MINUTE_US), "");
     assert_string_equal(after(&l, &unknown, MINUTE_US), "");
     begin();
@@ -58,10 +54,9 @@ static void what_was_taken_has_no_line(void **state)
     assert_string_equal(written(), "");
 }
 
-static void rows_without_room_are_reported_once_a_minute(void **state)
+TEST(rows_without_room_are_reported_once_a_minute)
 {
     struct tde_losses l = {.no_room = 0};
-    (void)state;
     assert_non_null(strstr(after(&l, &refused, MINUTE_US), "did not take 3 of the rows pushed"));
     assert_string_equal(after(&l, &refused, MINUTE_US + 1), "");
     assert_string_equal(after(&l, &frozen, 2 * MINUTE_US - 1), "");
@@ -69,10 +64,9 @@ static void rows_without_room_are_reported_once_a_minute(void **state)
     assert_string_equal(after(&l, &taken, 4 * MINUTE_US), "");
 }
 
-static void the_rest_is_reported_at_the_end(void **state)
+TEST(the_rest_is_reported_at_the_end)
 {
     struct tde_losses l = {.no_room = 0};
-    (void)state;
     (void)after(&l, &refused, MINUTE_US);
     assert_string_equal(after(&l, &frozen, MINUTE_US), "");
     begin();
@@ -80,24 +74,12 @@ static void the_rest_is_reported_at_the_end(void **state)
     assert_non_null(strstr(written(), "did not take 2 of the rows pushed"));
 }
 
-static void values_are_reported_once(void **state)
+TEST(values_are_reported_once)
 {
     struct tde_losses l = {.no_room = 0};
     const char *text = after(&l, &not_finite, MINUTE_US);
-    (void)state;
     assert_non_null(strstr(text, "left out 4 of the rows pushed to table t"));
     assert_null(strstr(text, "did not take"));
     assert_string_equal(after(&l, &not_finite, 9 * MINUTE_US), "");
     assert_non_null(strstr(after(&l, &refused, 9 * MINUTE_US), "did not take 3 of"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_taken_has_no_line),
-        cmocka_unit_test(rows_without_room_are_reported_once_a_minute),
-        cmocka_unit_test(the_rest_is_reported_at_the_end),
-        cmocka_unit_test(values_are_reported_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/torchrec/table_name.h"
+#include "tests/test.h"
 
 static void expect(const char *prefix, const char *table, bool has_column, int64_t column, const char *name)
 {
@@ -24,7 +21,7 @@ static void made(const char *table, int64_t column, const char *begins, char out
     assert_int_equal(out[strlen(out) - 17], '.');
 }
 
-static void test_names_say_prefix_table_and_column(void **state)
+TEST(test_names_say_prefix_table_and_column)
 {
     expect("", "model.user_id", false, 0, "model.user_id");
     expect("", "model.user_id", true, 0, "model.user_id:c0");
@@ -35,7 +32,7 @@ static void test_names_say_prefix_table_and_column(void **state)
            "123456789012345678901234567890123456789012345678901234567890:c0");
 }
 
-static void test_what_no_name_may_be_is_digested(void **state)
+TEST(test_what_no_name_may_be_is_digested)
 {
     char a[MR_NAME_BYTES], b[MR_NAME_BYTES], c[MR_NAME_BYTES];
     const char *longer = "module.sparse.embedding_bag_collection.t_user_history_category_of_items";
@@ -50,13 +47,4 @@ static void test_what_no_name_may_be_is_digested(void **state)
     made("\xc3\xa9", 0, "__:c0.", a);
     tde_table_name("", "", false, 0, a);
     assert_int_equal(strlen(a), 17);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_say_prefix_table_and_column),
-        cmocka_unit_test(test_what_no_name_may_be_is_digested),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

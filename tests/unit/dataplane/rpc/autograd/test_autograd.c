@@ -1,15 +1,11 @@
 /* Autograd over two and three workers: contexts, and backward through calls. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, TRAINERS = 8, ROUNDS = 10, DEPTH = GRAPH_DEPTH };
@@ -23,7 +19,7 @@ static const float xs[ELEMENTS] = {1, 2, 3, 4}, ys[ELEMENTS] = {5, 6, 7, 8};
 
 /* ---- graphs ---- */
 
-static void through_one_call(void **state)
+TEST(through_one_call, setup, math_world_end)
 {
     for (uint32_t to = 0; to < 2; to++) { /* our own function, and another worker's */
         struct graph *g = graph_new(worker(state, 0));
@@ -35,7 +31,7 @@ static void through_one_call(void **state)
     }
 }
 
-static void applied_here(void **state)
+TEST(applied_here, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 2));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -50,7 +46,7 @@ static void applied_here(void **state)
     graph_end(g);
 }
 
-static void values_used_more_than_once(void **state)
+TEST(values_used_more_than_once, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -62,7 +58,7 @@ static void values_used_more_than_once(void **state)
     graph_end(g);
 }
 
-static void results_that_the_loss_does_not_use(void **state)
+TEST(results_that_the_loss_does_not_use, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_leaf(g, ys, ELEMENTS);
@@ -76,7 +72,7 @@ static void results_that_the_loss_does_not_use(void **state)
     graph_end(g);
 }
 
-static void both_results(void **state)
+TEST(both_results, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -88,7 +84,7 @@ static void both_results(void **state)
 }
 
 /* w0 -> w1 -> w2, and w0 -> w1 -> w0; w1 has no backward for that, only what it calls. */
-static void nested_calls(void **state)
+TEST(nested_calls, setup, math_world_end)
 {
     for (int64_t via = 0; via <= 2; via += 2) {
         struct graph *g = graph_new(worker(state, 0));
@@ -103,7 +99,7 @@ static void nested_calls(void **state)
     }
 }
 
-static void back_and_forth(void **state)
+TEST(back_and_forth, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), arguments[2] = {mr_value_i64(7), x};
@@ -113,7 +109,7 @@ static void back_and_forth(void **state)
 }
 
 /* More calls, one after the other, than may be in flight at a time. */
-static void a_long_chain(void **state)
+TEST(a_long_chain, setup, math_world_end)
 {
     static const float ones[ELEMENTS] = {1, 1, 1, 1};
     struct graph *g = graph_new(worker(state, 0));
@@ -126,7 +122,7 @@ static void a_long_chain(void **state)
     graph_end(g);
 }
 
-static void a_function_that_records_nothing_is_a_constant(void **state)
+TEST(a_function_that_records_nothing_is_a_constant, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), plain = graph_call1(g, 1, "plain", x),
@@ -139,7 +135,7 @@ static void a_function_that_records_nothing_is_a_constant(void **state)
     graph_end(g);
 }
 
-static void several_losses(void **state)
+TEST(several_losses, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -151,7 +147,7 @@ static void several_losses(void **state)
     graph_end(g);
 }
 
-static void again_when_retained(void **state)
+TEST(again_when_retained, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -171,7 +167,7 @@ static void again_when_retained(void **state)
 }
 
 /* What was saved goes as soon as it has been used. */
-static void saved_values_go_early(void **state)
+TEST(saved_values_go_early, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -216,7 +212,7 @@ static void destroy(void *saved)
     destroyed++;
 }
 
-static void recorded_by_the_program(void **state)
+TEST(recorded_by_the_program, setup, math_world_end)
 {
     const struct mr_rpc_function thrice = {.name = "thrice",
                                            .arguments = "...",
@@ -245,7 +241,7 @@ static void recorded_by_the_program(void **state)
     WAIT_UNTIL(destroyed == 2); /* by a thread of the library */
 }
 
-static void what_cannot_be_recorded(void **state)
+TEST(what_cannot_be_recorded, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value values[MR_RPC_ARGUMENTS_MAX + 1] = {{.kind = MR_VALUE_NONE}};
@@ -264,7 +260,7 @@ static void what_cannot_be_recorded(void **state)
     graph_end(g);
 }
 
-static void nothing_is_kept_outside_of_a_context(void **state)
+TEST(nothing_is_kept_outside_of_a_context, setup, math_world_end)
 {
     struct mr_value x = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
     struct mr_rpc_result *r;
@@ -307,7 +303,7 @@ static void *train(void *arg)
     return NULL;
 }
 
-static void many_trainers_on_one_model(void **state)
+TEST(many_trainers_on_one_model, setup, math_world_end)
 {
     pthread_t threads[TRAINERS];
     struct trainer trainers[TRAINERS];
@@ -319,27 +315,4 @@ static void many_trainers_on_one_model(void **state)
         pthread_join(threads[i], NULL);
         assert_true(trainers[i].right);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(through_one_call, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(applied_here, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(values_used_more_than_once, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(results_that_the_loss_does_not_use, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(both_results, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(nested_calls, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(back_and_forth, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(a_long_chain, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(a_function_that_records_nothing_is_a_constant, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(several_losses, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(again_when_retained, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(saved_values_go_early, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(recorded_by_the_program, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(what_cannot_be_recorded, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(nothing_is_kept_outside_of_a_context, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(many_trainers_on_one_model, setup, math_world_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

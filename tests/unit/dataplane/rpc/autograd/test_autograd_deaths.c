@@ -1,18 +1,14 @@
 /* A worker dies at some moment while all of them train: everybody who waits gets an answer, the others go on,
  * and nothing is left. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { WORKERS = 4, VICTIM = 3, ELEMENTS = 4, TRAINERS = 6, WORLDS = 6, SECOND_US = 1000000 };
@@ -125,14 +121,8 @@ static void one_world(uint32_t steps_before)
     assert_int_equal(math_saved(), 0);
 }
 
-static void at_some_moment(void **state)
+TEST(at_some_moment)
 {
     for (uint32_t i = 0; i < WORLDS; i++)
         one_world(i * 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(at_some_moment)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* What goes wrong with contexts and backward. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, SECOND_US = 1000000 };
 
@@ -126,7 +122,7 @@ static int teardown(void **state)
 
 /* ---- the program's mistakes ---- */
 
-static void losses_that_are_none(void **state)
+TEST(losses_that_are_none, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0)), *other = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), theirs = graph_leaf(other, xs, 1);
@@ -145,7 +141,7 @@ static void losses_that_are_none(void **state)
     graph_end(g);
 }
 
-static void gradients_of_no_leaf(void **state)
+TEST(gradients_of_no_leaf, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x), none = x, f16;
@@ -157,7 +153,7 @@ static void gradients_of_no_leaf(void **state)
     graph_end(g);
 }
 
-static void applying_wrongly(void **state)
+TEST(applying_wrongly, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), pair[2] = {x, graph_leaf(g, xs, 2)};
@@ -170,7 +166,7 @@ static void applying_wrongly(void **state)
     graph_end(g);
 }
 
-static void saving_wrongly(void **state)
+TEST(saving_wrongly, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -180,7 +176,7 @@ static void saving_wrongly(void **state)
 }
 
 /* A worker that others call must not break where they forgot the context. */
-static void called_in_no_context(void **state)
+TEST(called_in_no_context, setup, teardown)
 {
     struct mr_value x = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
     expect_error(MR_FUNCTION_FAILED, mr_rpc_sync(worker(state, 0), 1, "needs_one", &x, 1, NULL, NULL),
@@ -189,7 +185,7 @@ static void called_in_no_context(void **state)
 
 /* ---- a function's backward ---- */
 
-static void a_wrong_backward_is_named(void **state)
+TEST(a_wrong_backward_is_named, setup, teardown)
 {
     static const struct {
         const char *function;
@@ -224,7 +220,7 @@ static void a_wrong_backward_is_named(void **state)
 }
 
 /* An error two calls away. */
-static void an_error_far_away_is_told(void **state)
+TEST(an_error_far_away_is_told, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -271,7 +267,7 @@ static void expect_text(const char *text, const char *part)
         fail_msg("\"%s\" does not say \"%s\"", text, part);
 }
 
-static void two_at_once(void **state)
+TEST(two_at_once, setup, teardown)
 {
     struct back b;
     pthread_t thread = start_slow(state, &b, 1);
@@ -283,7 +279,7 @@ static void two_at_once(void **state)
     graph_end(b.g);
 }
 
-static void the_time_out(void **state)
+TEST(the_time_out, setup, teardown)
 {
     struct back b;
     pthread_t thread = start_slow(state, &b, 1);
@@ -297,7 +293,7 @@ static void the_time_out(void **state)
     graph_end(b.g);
 }
 
-static void the_callee_dies_in_its_backward(void **state)
+TEST(the_callee_dies_in_its_backward, setup, teardown)
 {
     struct back b;
     pthread_t thread = start_slow(state, &b, 2);
@@ -313,7 +309,7 @@ static void the_callee_dies_in_its_backward(void **state)
     graph_end(b.g);
 }
 
-static void the_callee_dies_before_backward(void **state)
+TEST(the_callee_dies_before_backward, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS);
@@ -339,7 +335,7 @@ static void *call_late(void *arg)
     return NULL;
 }
 
-static void the_context_ends_while_a_function_runs(void **state)
+TEST(the_context_ends_while_a_function_runs, setup, teardown)
 {
     struct back b = {.g = graph_new(worker(state, 0))};
     pthread_t thread;
@@ -365,7 +361,7 @@ static void *call_goes_back(void *arg)
 }
 
 /* w1 goes back in w0's context: that works, and ends when the context does. */
-static void backward_by_another_worker(void **state)
+TEST(backward_by_another_worker, setup, teardown)
 {
     for (uint32_t ends = 0; ends < 2; ends++) {
         struct back b = {.g = graph_new(worker(state, 0))};
@@ -388,24 +384,4 @@ static void backward_by_another_worker(void **state)
             expect_text(b.error, "the context has ended");
         graph_end(b.g);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(losses_that_are_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(gradients_of_no_leaf, setup, teardown),
-        cmocka_unit_test_setup_teardown(applying_wrongly, setup, teardown),
-        cmocka_unit_test_setup_teardown(saving_wrongly, setup, teardown),
-        cmocka_unit_test_setup_teardown(called_in_no_context, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_wrong_backward_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_error_far_away_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_time_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_callee_dies_in_its_backward, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_callee_dies_before_backward, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_context_ends_while_a_function_runs, setup, teardown),
-        cmocka_unit_test_setup_teardown(backward_by_another_worker, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,14 @@
 /* Gradients of parameters, and references in functions that have a way back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, PARAMETERS = 110 };
 
@@ -185,7 +181,7 @@ static void expect_pair(const struct mr_rpc_result *pairs, uint32_t i, const str
     assert_memory_equal(gradient->tensor.data, expected, ELEMENTS * sizeof(float));
 }
 
-static void add_up_where_the_parameter_lives(void **state)
+TEST(add_up_where_the_parameter_lives, setup, teardown)
 {
     for (uint32_t owner = 0; owner < 2; owner++) { /* asked by the owner, and by another */
         struct graph *g = graph_new(worker(state, 0));
@@ -207,7 +203,7 @@ static void add_up_where_the_parameter_lives(void **state)
 }
 
 /* Two trainers on one parameter: each has its own sums. */
-static void by_context(void **state)
+TEST(by_context, setup, teardown)
 {
     struct graph *a = graph_new(worker(state, 0)), *b = graph_new(worker(state, 2));
     struct mr_value w = graph_call_n(a, 1, "create", NULL, 0, 0);
@@ -238,7 +234,7 @@ static void by_context(void **state)
 }
 
 /* More than one answer holds. */
-static void of_many_parameters(void **state)
+TEST(of_many_parameters, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value w[PARAMETERS];
@@ -258,7 +254,7 @@ static void of_many_parameters(void **state)
     graph_end(g);
 }
 
-static void of_a_value_behind_a_reference(void **state)
+TEST(of_a_value_behind_a_reference, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value x = graph_leaf(g, xs, ELEMENTS), kept = mr_value_rref(NULL);
@@ -281,7 +277,7 @@ static void of_a_value_behind_a_reference(void **state)
     graph_end(g);
 }
 
-static void errors(void **state)
+TEST(errors, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_value w = graph_call_n(g, 1, "create", NULL, 0, 0);
@@ -330,7 +326,7 @@ static enum mr_status says_anything(struct mr_rpc_call *call, const struct mr_va
     return status == MR_OK && n == 4 ? mr_rpc_return(call, gradient) : status;
 }
 
-static void anything_instead_of_pairs(void **state)
+TEST(anything_instead_of_pairs, setup, teardown)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_function *page = mr_functions_find(mr_agent_functions(worker(state, 1)), "mr.gradients");
@@ -343,17 +339,4 @@ static void anything_instead_of_pairs(void **state)
         expect_error(MR_BAD_MESSAGE, mr_autograd_gradients(g->context, 1, &pairs), "rank 1 gave none");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradients(NULL, 1, &pairs), "the context is NULL");
     graph_end(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(add_up_where_the_parameter_lives, setup, teardown),
-        cmocka_unit_test_setup_teardown(by_context, setup, teardown),
-        cmocka_unit_test_setup_teardown(of_many_parameters, setup, teardown),
-        cmocka_unit_test_setup_teardown(of_a_value_behind_a_reference, setup, teardown),
-        cmocka_unit_test_setup_teardown(anything_instead_of_pairs, setup, teardown),
-        cmocka_unit_test_setup_teardown(errors, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

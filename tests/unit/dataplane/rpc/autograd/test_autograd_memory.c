@@ -1,17 +1,13 @@
 /* Every allocation of the program's thread fails once, in turn: a step of training then says so or is right,
  * and nothing is lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 
 enum { WORKERS = 2, ELEMENTS = 4, ALLOCATIONS_MAX = 400 };
 
@@ -91,7 +87,7 @@ static enum mr_status step(struct mr_rpc *rpc, uint32_t to, bool *right)
     return status;
 }
 
-static void each_allocation_fails_once(void **state)
+TEST(each_allocation_fails_once)
 {
     struct net net;
     net_world(&net, WORKERS);
@@ -118,10 +114,4 @@ static void each_allocation_fails_once(void **state)
             net_skip(&net, 20000);
     net_stop(&net);
     assert_int_equal(math_saved(), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_allocation_fails_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

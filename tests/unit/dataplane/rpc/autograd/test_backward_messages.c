@@ -1,17 +1,13 @@
 /* Messages of a backward that no right worker sends: each is refused, and does no harm. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/backward.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 
 enum { WORKERS = 3, ELEMENTS = 4 };
 
@@ -89,7 +85,7 @@ struct message {
     uint8_t present[4];
 };
 
-static void malformed_ones(void **state)
+TEST(malformed_ones, setup, net_teardown)
 {
     struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
     struct message m = {.head = {.context = 1, .pass = 9, .invocation = 1, .kind = MR_BACKWARD_RESULTS},
@@ -116,7 +112,7 @@ static void malformed_ones(void **state)
     assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_OK); /* of a context that has ended: late */
 }
 
-static void ones_that_do_not_fit(void **state)
+TEST(ones_that_do_not_fit, setup, net_teardown)
 {
     struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
     struct graph *g = graph_new(rpc);
@@ -184,7 +180,7 @@ void __wrap_mr_backward_drain(struct mr_autograd *c, uint64_t pass)
 
 /* Once a backward is reported over, the next one may begin, whatever the thread that reported it still
  * does. */
-static void one_right_after_another(void **state)
+TEST(one_right_after_another, setup, net_teardown)
 {
     struct net *net = *state;
     struct graph *g = graph_new(net->workers[0].rpc);
@@ -219,7 +215,7 @@ static enum mr_status two_ways(struct mr_rpc_call *call, const struct mr_value *
 }
 
 /* Nothing is reached once gradients flow: what has run, and let go of what it had saved, would run again. */
-static void ones_out_of_order(void **state)
+TEST(ones_out_of_order, setup, net_teardown)
 {
     struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
     struct graph *g = graph_new(rpc);
@@ -259,8 +255,13 @@ static enum mr_status call_square(struct mr_rpc *rpc, uint32_t to, uint64_t cont
     return send_op(rpc, MR_OP_RPC_CALL, to, first, bytes, &x.tensor, 1);
 }
 
+static int setup_four(void **state)
+{
+    return math_world(state, 4);
+}
+
 /* A worker cannot take the place of another one's call. */
-static void ones_that_name_anothers_call(void **state)
+TEST(ones_that_name_anothers_call, setup_four, net_teardown)
 {
     struct net *net = *state;
     struct mr_rpc *rpc = net->workers[1].rpc;
@@ -279,21 +280,4 @@ static void ones_that_name_anothers_call(void **state)
     graph_backward(g, y);
     graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
     graph_end(g);
-}
-
-static int setup_four(void **state)
-{
-    return math_world(state, 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(malformed_ones, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(one_right_after_another, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(ones_out_of_order, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(ones_that_name_anothers_call, setup_four, net_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

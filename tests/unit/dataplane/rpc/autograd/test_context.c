@@ -1,17 +1,13 @@
 /* Contexts as such: who knows them, and when they are over. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { WORKERS = 4, ELEMENTS = 4, SECOND_US = 1000000, MANY = 50 };
@@ -48,7 +44,7 @@ static void call_far(struct graph *g)
     (void)graph_call_n(g, 1, "on", arguments, 5, 0);
 }
 
-static void who_is_reached_knows_it_until_its_end(void **state)
+TEST(who_is_reached_knows_it_until_its_end, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0)), *second = graph_new(worker(state, 0));
     assert_int_equal(mr_autograd_id(g->context), 1);
@@ -70,7 +66,7 @@ static void who_is_reached_knows_it_until_its_end(void **state)
         net_skip(*state, 20000);
 }
 
-static void a_call_that_comes_after_the_end_is_refused(void **state)
+TEST(a_call_that_comes_after_the_end_is_refused, setup, math_world_end)
 {
     struct mr_contexts *contexts = contexts_of(state, 1);
     struct mr_autograd *c;
@@ -112,7 +108,7 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
 }
 
 /* Little is kept of contexts that have ended, however many there were beside one that goes on. */
-static void what_is_kept_of_ended_ones(void **state)
+TEST(what_is_kept_of_ended_ones, setup, math_world_end)
 {
     struct graph *first = graph_new(worker(state, 0));
     call_far(first);
@@ -129,7 +125,7 @@ static void what_is_kept_of_ended_ones(void **state)
     assert_int_equal(contexts_of(state, 1)->creators[0].over.count, 0);
 }
 
-static void they_die_with_their_creator(void **state)
+TEST(they_die_with_their_creator, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 3));
     struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("square"), graph_leaf(g, xs, ELEMENTS)};
@@ -149,7 +145,7 @@ static void they_die_with_their_creator(void **state)
 
 /* w1, which reached w2 and would tell it of the end, dies: the creator does, when it ends the context after
  * that or before. */
-static void the_end_goes_around_the_dead(void **state)
+TEST(the_end_goes_around_the_dead, setup, math_world_end)
 {
     struct net *net = *state;
     struct graph *before = graph_new(worker(state, 0)), *after = graph_new(worker(state, 0));
@@ -184,7 +180,7 @@ static void wait_for_load(void **state, uint32_t rank, uint32_t load)
 
 /* w1's call comes to w2, and waits for its thread until everybody knows that w1 is dead: it brings no context
  * any more, as nobody would tell of its end. */
-static void a_call_of_the_dead_brings_none(void **state)
+TEST(a_call_of_the_dead_brings_none, setup, math_world_end)
 {
     struct net *net = *state;
     struct graph *g = graph_new(worker(state, 0));
@@ -209,7 +205,7 @@ static void a_call_of_the_dead_brings_none(void **state)
     graph_end(g);
 }
 
-static void only_the_creator_ends_it(void **state)
+TEST(only_the_creator_ends_it, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_autograd *c;
@@ -225,7 +221,7 @@ static void only_the_creator_ends_it(void **state)
 }
 
 /* One that is ended after its worker; what others have of it goes with them. */
-static void a_forgotten_one(void **state)
+TEST(a_forgotten_one, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_autograd *forgotten = g->context;
@@ -239,7 +235,7 @@ static void a_forgotten_one(void **state)
 }
 
 /* Of those that are never ended there is an end. */
-static void too_many_open_ones_are_refused(void **state)
+TEST(too_many_open_ones_are_refused, setup, math_world_end)
 {
     static struct mr_autograd *contexts[MR_CONTEXTS_BEGUN_MAX];
     struct mr_rpc *rpc = worker(state, 0);
@@ -262,7 +258,7 @@ static void too_many_open_ones_are_refused(void **state)
 }
 
 /* Of another's: it is known there, and none of its own. */
-static void others_are_counted_apart(void **state)
+TEST(others_are_counted_apart, setup, math_world_end)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_contexts_use use;
@@ -273,21 +269,4 @@ static void others_are_counted_apart(void **state)
     assert_int_equal(use.oldest_us, 0);
     graph_end(g);
     wait_for_none(state, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_is_reached_knows_it_until_its_end, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(a_call_that_comes_after_the_end_is_refused, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(the_end_goes_around_the_dead, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(a_call_of_the_dead_brings_none, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(a_forgotten_one, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(too_many_open_ones_are_refused, setup, math_world_end),
-        cmocka_unit_test_setup_teardown(others_are_counted_apart, setup, math_world_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

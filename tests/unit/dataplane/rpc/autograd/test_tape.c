@@ -1,13 +1,9 @@
 /* The tape alone. */
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/tape.h"
+#include "tests/test.h"
 
 enum { NODES = 64 };
 
@@ -124,7 +120,7 @@ static void backward(struct fixture *f, struct mr_value loss, bool retain, uint3
     assert_int_equal(run(f), nodes);
 }
 
-static void ways_add_up(void **state)
+TEST(ways_add_up, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), both[2] = {x, x};
@@ -137,7 +133,7 @@ static void ways_add_up(void **state)
     assert_true(gradient(f, y) == -1); /* taken */
 }
 
-static void deep_chain(void **state)
+TEST(deep_chain, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), y = x;
@@ -149,7 +145,7 @@ static void deep_chain(void **state)
     assert_true(gradient(f, x) == (float)(1 << 30));
 }
 
-static void what_is_not_used_is_not_waited_for(void **state)
+TEST(what_is_not_used_is_not_waited_for, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), unused = leaf(f);
@@ -164,7 +160,7 @@ static void what_is_not_used_is_not_waited_for(void **state)
     assert_true(gradient(f, unused) == -1);
 }
 
-static void nothing_goes_on_as_nothing(void **state)
+TEST(nothing_goes_on_as_nothing, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), y = op(f, &x, 1);
@@ -176,7 +172,7 @@ static void nothing_goes_on_as_nothing(void **state)
     assert_true(gradient(f, x) == -1);
 }
 
-static void once_unless_retained(void **state)
+TEST(once_unless_retained, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), y = op(f, &x, 1), loss = op(f, &y, 1), other = op(f, &y, 1);
@@ -194,7 +190,7 @@ static void once_unless_retained(void **state)
     assert_true(gradient(f, x) == 4);
 }
 
-static void a_retained_node_takes_part_in_each_pass(void **state)
+TEST(a_retained_node_takes_part_in_each_pass, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), shared = value_of(1);
@@ -209,7 +205,7 @@ static void a_retained_node_takes_part_in_each_pass(void **state)
     assert_true(gradient(f, x) == 3);
 }
 
-static void what_was_left_midway_is_dropped(void **state)
+TEST(what_was_left_midway_is_dropped, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), y = op(f, &x, 1), both[2] = {y, y};
@@ -223,7 +219,7 @@ static void what_was_left_midway_is_dropped(void **state)
     assert_true(gradient(f, x) == 2);
 }
 
-static void other_numbers_are_constants(void **state)
+TEST(other_numbers_are_constants, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_tape second;
@@ -243,7 +239,7 @@ static void other_numbers_are_constants(void **state)
     mr_tape_fini(&second);
 }
 
-static void numbers_pass_zero(void **state)
+TEST(numbers_pass_zero, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value v[8];
@@ -262,7 +258,7 @@ static void numbers_pass_zero(void **state)
     assert_true(many[0].gradient != 0 && many[1].gradient != 0 && many[2].gradient != 0);
 }
 
-static void only_f32_and_f64_tensors_have_gradients(void **state)
+TEST(only_f32_and_f64_tensors_have_gradients, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value v[4] = {mr_value_i64(1), value_of(2), mr_value_tensor(mr_tensor_1d(MR_F16, 2, NULL)),
@@ -281,7 +277,7 @@ static void only_f32_and_f64_tensors_have_gradients(void **state)
     assert_true(v[1].gradient != 0 && v[1].gradient != 77 && v[3].gradient == 0);
 }
 
-static void sums_are_of_their_type(void **state)
+TEST(sums_are_of_their_type, setup, teardown)
 {
     const double tiny = 1e-12, large[2] = {1, 2};
     struct mr_tensor f64 = mr_tensor_1d(MR_F64, 2, large),
@@ -298,7 +294,7 @@ static void sums_are_of_their_type(void **state)
     free(other);
 }
 
-static void nodes_that_are_entered(void **state)
+TEST(nodes_that_are_entered, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), y = op(f, &x, 1);
@@ -320,7 +316,7 @@ static void nodes_that_are_entered(void **state)
 }
 
 /* The latest ready node comes first, whatever the order in which they become ready. */
-static void the_latest_first(void **state)
+TEST(the_latest_first, setup, teardown)
 {
     struct fixture *f = *state;
     struct mr_value x = leaf(f), all[NODES / 2];
@@ -338,24 +334,4 @@ static void the_latest_first(void **state)
         last = node;
     }
     assert_int_equal(mr_tape_next(&f->tape), MR_TAPE_NONE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ways_add_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(deep_chain, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_used_is_not_waited_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_goes_on_as_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(once_unless_retained, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_retained_node_takes_part_in_each_pass, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_left_midway_is_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(other_numbers_are_constants, setup, teardown),
-        cmocka_unit_test_setup_teardown(numbers_pass_zero, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_f32_and_f64_tensors_have_gradients, setup, teardown),
-        cmocka_unit_test_setup_teardown(sums_are_of_their_type, setup, teardown),
-        cmocka_unit_test_setup_teardown(nodes_that_are_entered, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_latest_first, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/executor.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 struct bench {
@@ -109,7 +105,7 @@ static void begins(void *self)
 }
 
 /* Told by each thread, the first one, too, before it runs anything; and what they do is known. */
-static void threads_say_that_they_begin(void **state)
+TEST(threads_say_that_they_begin)
 {
     struct bench b = {.open = false};
     struct mr_executor_config config = {.threads = 3, .self = &b, .done = told, .begins = begins};
@@ -133,7 +129,7 @@ static void threads_say_that_they_begin(void **state)
     mr_executor_destroy(e);
 }
 
-static void one_thread_keeps_the_order(void **state)
+TEST(one_thread_keeps_the_order)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -154,7 +150,7 @@ static bool has_number(const struct mr_job *job, const void *arg)
 }
 
 /* Whoever gives them, and however many at a time; all wait behind one that runs. */
-static void bursts_and_single_ones_keep_their_order(void **state)
+TEST(bursts_and_single_ones_keep_their_order)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -176,7 +172,7 @@ static void bursts_and_single_ones_keep_their_order(void **state)
 }
 
 /* The last in the list, and one given after it. */
-static void one_is_given_after_the_last_was_taken_back(void **state)
+TEST(one_is_given_after_the_last_was_taken_back)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -227,7 +223,7 @@ static struct task one_of(struct bench *b, uint8_t depth)
 /* At each depth, when its share of the threads waits: the next of that depth waits, a deeper one goes before
  * it. At last all wait, and the deepest is refused, whether it comes then or was there before; the others run
  * when somebody goes on. */
-static void threads_are_kept_for_those_that_others_wait_for(void **state)
+TEST(threads_are_kept_for_those_that_others_wait_for)
 {
     static struct task waiting[MR_EXECUTOR_DEPTHS], deeper[MR_EXECUTOR_DEPTHS];
     struct bench b;
@@ -285,7 +281,7 @@ static void give_and_wait(struct mr_job *job)
 }
 
 /* Of the threads that there may be all but one wait, and that one begins to. */
-static void what_waits_is_refused_when_the_last_thread_waits(void **state)
+TEST(what_waits_is_refused_when_the_last_thread_waits)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -306,7 +302,7 @@ static void what_waits_is_refused_when_the_last_thread_waits(void **state)
 }
 
 /* Each waits for all the others: they must run at the same time, although they came as one burst. */
-static void long_jobs_run_beside_each_other(void **state)
+TEST(long_jobs_run_beside_each_other)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 8);
@@ -323,7 +319,7 @@ static void long_jobs_run_beside_each_other(void **state)
 }
 
 /* They were taken for short, and are not: whoever looks after a while brings more threads. */
-static void short_ones_that_are_not_are_nudged(void **state)
+TEST(short_ones_that_are_not_are_nudged)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 4);
@@ -350,7 +346,7 @@ static void wait_until_asleep(struct mr_executor *e, uint32_t threads)
 
 /* Of two threads one runs a short job, which is not as short as it seems: those that come after it wait until
  * somebody looks, but not if it waits for others. */
-static void short_ones_wait_for_one_that_runs(void **state)
+TEST(short_ones_wait_for_one_that_runs)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 2);
@@ -383,7 +379,7 @@ static void short_ones_wait_for_one_that_runs(void **state)
     mr_executor_destroy(e);
 }
 
-static void those_that_wait_for_others_are_stood_in_for(void **state)
+TEST(those_that_wait_for_others_are_stood_in_for)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -397,7 +393,7 @@ static void those_that_wait_for_others_are_stood_in_for(void **state)
     mr_executor_destroy(e);
 }
 
-static void a_job_that_waits_can_be_taken_back(void **state)
+TEST(a_job_that_waits_can_be_taken_back)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -418,7 +414,7 @@ static void a_job_that_waits_can_be_taken_back(void **state)
 }
 
 /* The only thread there may be runs one that waits for another, with one before that. */
-static void an_urgent_one_has_a_thread_made_for_it(void **state)
+TEST(an_urgent_one_has_a_thread_made_for_it)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -445,7 +441,7 @@ static void an_urgent_one_has_a_thread_made_for_it(void **state)
 }
 
 /* What was given is run, also when it has not begun. */
-static void destroying_waits_for_all(void **state)
+TEST(destroying_waits_for_all)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 2);
@@ -460,7 +456,7 @@ static void destroying_waits_for_all(void **state)
 }
 
 /* The only thread that was made runs one that takes long. */
-static void one_does_not_wait_behind_one_that_takes_long(void **state)
+TEST(one_does_not_wait_behind_one_that_takes_long)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 4);
@@ -516,7 +512,7 @@ static void stopper_start(struct stopper *s, struct mr_executor *e)
 }
 
 /* Or stopping it would wait for ever. */
-static void who_waits_is_stood_in_for_to_the_end(void **state)
+TEST(who_waits_is_stood_in_for_to_the_end)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
@@ -534,7 +530,7 @@ static void who_waits_is_stood_in_for_to_the_end(void **state)
 }
 
 /* It sleeps when it learns of the end, as another works for it, which leaves it nothing to be woken for. */
-static void one_that_is_one_too_many_ends_too(void **state)
+TEST(one_that_is_one_too_many_ends_too)
 {
     struct bench waits, runs;
     struct mr_executor *e = start(&waits, 1), *none = start(&runs, 1);
@@ -558,7 +554,7 @@ static void one_that_is_one_too_many_ends_too(void **state)
 }
 
 /* Whoever is inside an agent does not know yet that its executor has come to its end. */
-static void what_is_given_after_the_end_runs_at_once(void **state)
+TEST(what_is_given_after_the_end_runs_at_once)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 2);
@@ -573,28 +569,4 @@ static void what_is_given_after_the_end_runs_at_once(void **state)
         assert_int_equal(b.order[i], i);
     assert_int_equal(mr_executor_load(e), 0);
     mr_executor_destroy(e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_say_that_they_begin),
-        cmocka_unit_test(one_thread_keeps_the_order),
-        cmocka_unit_test(bursts_and_single_ones_keep_their_order),
-        cmocka_unit_test(one_is_given_after_the_last_was_taken_back),
-        cmocka_unit_test(threads_are_kept_for_those_that_others_wait_for),
-        cmocka_unit_test(what_waits_is_refused_when_the_last_thread_waits),
-        cmocka_unit_test(long_jobs_run_beside_each_other),
-        cmocka_unit_test(short_ones_that_are_not_are_nudged),
-        cmocka_unit_test(short_ones_wait_for_one_that_runs),
-        cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
-        cmocka_unit_test(a_job_that_waits_can_be_taken_back),
-        cmocka_unit_test(an_urgent_one_has_a_thread_made_for_it),
-        cmocka_unit_test(destroying_waits_for_all),
-        cmocka_unit_test(one_does_not_wait_behind_one_that_takes_long),
-        cmocka_unit_test(who_waits_is_stood_in_for_to_the_end),
-        cmocka_unit_test(one_that_is_one_too_many_ends_too),
-        cmocka_unit_test(what_is_given_after_the_end_runs_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

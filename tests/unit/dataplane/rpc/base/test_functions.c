@@ -1,13 +1,9 @@
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/functions.h"
+#include "tests/test.h"
 
 static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments,
                               uint32_t argument_count)
@@ -30,7 +26,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void what_was_added_is_found(void **state)
+TEST(what_was_added_is_found, setup, teardown)
 {
     char error[512] = "";
     int user;
@@ -64,7 +60,7 @@ static void expect_refusal(struct mr_functions *functions, struct mr_rpc_functio
         fail_msg("\"%s\" does not say \"%s\"", error, why);
 }
 
-static void what_is_wrong_is_said(void **state)
+TEST(what_is_wrong_is_said, setup, teardown)
 {
     char long_name[MR_RPC_NAME_BYTES + 1];
     char error[512];
@@ -92,7 +88,7 @@ static void what_is_wrong_is_said(void **state)
     assert_non_null(mr_functions_find(*state, long_name));
 }
 
-static void the_table_is_full_at_its_limit(void **state)
+TEST(the_table_is_full_at_its_limit, setup, teardown)
 {
     char name[16], error[512] = "";
     struct mr_rpc_function function = {.name = name, .run = nothing};
@@ -126,7 +122,7 @@ static void *add_some(void *arg)
     return NULL;
 }
 
-static void many_threads_add(void **state)
+TEST(many_threads_add, setup, teardown)
 {
     pthread_t threads[4];
     struct adder adders[4];
@@ -154,7 +150,7 @@ static void mark(void *arg, const struct mr_function *function)
     seen[i] = true;
 }
 
-static void each_is_visited_once(void **state)
+TEST(each_is_visited_once, setup, teardown)
 {
     struct mr_rpc_function function = {.run = nothing};
     bool seen[100] = {false};
@@ -167,16 +163,4 @@ static void each_is_visited_once(void **state)
     mr_functions_each(*state, mark, seen);
     for (uint32_t i = 0; i < 100; i++)
         assert_true(seen[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_is_visited_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_added_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_wrong_is_said, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_table_is_full_at_its_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_threads_add, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/functions.h"
+#include "tests/test.h"
 
 static bool matches(const char *text, const struct mr_value *values, uint32_t count)
 {
@@ -17,7 +13,7 @@ static bool matches(const char *text, const struct mr_value *values, uint32_t co
     return yes;
 }
 
-static void tensors_match_by_dtype_and_dims(void **state)
+TEST(tensors_match_by_dtype_and_dims)
 {
     struct mr_value two_three = mr_value_tensor(mr_tensor_2d(MR_F32, 2, 3, NULL));
     struct mr_value scalar = mr_value_tensor(mr_tensor_0d(MR_F32, NULL));
@@ -35,7 +31,7 @@ static void tensors_match_by_dtype_and_dims(void **state)
     assert_false(matches("i64", &two_three, 1));
 }
 
-static void kinds_and_numbers_of_values(void **state)
+TEST(kinds_and_numbers_of_values)
 {
     struct mr_value values[] = {mr_value_i64(1),
                                 mr_value_f64(2),
@@ -57,7 +53,7 @@ static void kinds_and_numbers_of_values(void **state)
     assert_false(matches("ref", &values[4], 1));
 }
 
-static void what_cannot_be_read_is_said(void **state)
+TEST(what_cannot_be_read_is_said)
 {
     static const char *const wrong[] = {"f31[2]",  "f32",       "f32[2", "f32[2,,3]", "f32[1,2,3,4,5]",
                                         "i64,",    "i64 f64",   "i640",  "..., i64",  "f32[99999999999]",
@@ -71,7 +67,7 @@ static void what_cannot_be_read_is_said(void **state)
     }
 }
 
-static void no_more_than_there_may_be(void **state)
+TEST(no_more_than_there_may_be)
 {
     char text[5 * (MR_RPC_ARGUMENTS_MAX + 1) + 1] = "";
     struct mr_signature signature;
@@ -85,7 +81,7 @@ static void no_more_than_there_may_be(void **state)
     assert_int_equal(mr_signature_read(text, &signature, error, sizeof(error)), MR_INVALID_ARGUMENT);
 }
 
-static void values_are_described(void **state)
+TEST(values_are_described)
 {
     struct mr_value values[] = {mr_value_tensor(mr_tensor_2d(MR_F32, 2, 3, NULL)), mr_value_i64(1),
                                 mr_value_tensor(mr_tensor_0d(MR_U8, NULL)), mr_value_string("x"),
@@ -97,16 +93,4 @@ static void values_are_described(void **state)
     assert_string_equal(text, "f32[2,3");
     mr_signature_describe(values, 0, text, sizeof(text));
     assert_string_equal(text, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_match_by_dtype_and_dims),
-        cmocka_unit_test(kinds_and_numbers_of_values),
-        cmocka_unit_test(what_cannot_be_read_is_said),
-        cmocka_unit_test(no_more_than_there_may_be),
-        cmocka_unit_test(values_are_described),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "dataplane/rpc/base/id_map.h"
+#include "tests/test.h"
 
 #define NODES 5000u
 
@@ -17,7 +13,7 @@ static uint64_t id_of(uint32_t i)
     return (uint64_t)(i % 3) << 48 | (i / 3 + 1);
 }
 
-static void finds_what_was_put_in_and_not_removed(void **state)
+TEST(finds_what_was_put_in_and_not_removed)
 {
     struct mr_id_map map;
     mr_id_map_init(&map);
@@ -38,7 +34,7 @@ static void finds_what_was_put_in_and_not_removed(void **state)
     assert_int_equal(map.count, 0);
 }
 
-static void goes_through_each_once_also_while_they_are_removed(void **state)
+TEST(goes_through_each_once_also_while_they_are_removed)
 {
     struct mr_id_map map;
     static uint8_t seen[NODES];
@@ -57,13 +53,4 @@ static void goes_through_each_once_also_while_they_are_removed(void **state)
         assert_int_equal(seen[i], 1);
     assert_int_equal(map.count, 0);
     mr_id_map_destroy(&map);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_was_put_in_and_not_removed),
-        cmocka_unit_test(goes_through_each_once_also_while_they_are_removed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/values.h"
 #include "dataplane/wire/format/packet.h"
+#include "tests/test.h"
 
 /* A message with the values, laid out and read back. */
 struct travelled {
@@ -55,7 +51,7 @@ static enum mr_status take_in(void *self, uint32_t from, const uint64_t words[MR
 
 static const struct mr_value_hooks hooks = {.pass_out = pass_out, .take_in = take_in};
 
-static void all_kinds_come_back(void **state)
+TEST(all_kinds_come_back)
 {
     static const float floats[6] = {1, 2, 3, 4, 5, 6};
     static const uint16_t words[3] = {7, 8, 9};
@@ -129,7 +125,7 @@ static void take_back(void *self, const uint64_t words[MR_RREF_WORDS])
     assert_int_equal(words[2], 4);
 }
 
-static void all_references_are_passed_or_none(void **state)
+TEST(all_references_are_passed_or_none)
 {
     struct passing p = {.passed = 0};
     struct mr_value_hooks passing = {.self = &p, .pass_out = pass_two, .unpass = take_back};
@@ -147,7 +143,7 @@ static void all_references_are_passed_or_none(void **state)
     assert_int_equal(p.taken_back, 2);
 }
 
-static void an_empty_call_is_small(void **state)
+TEST(an_empty_call_is_small)
 {
     struct mr_rpc_head head = {.flags = 0}, back;
     struct travelled t;
@@ -160,7 +156,7 @@ static void an_empty_call_is_small(void **state)
     free(t.buffer);
 }
 
-static void what_cannot_travel_is_refused(void **state)
+TEST(what_cannot_travel_is_refused)
 {
     struct mr_value object = {.kind = MR_VALUE_OBJECT, .object = &object};
     struct mr_value no_data = mr_value_tensor(mr_tensor_1d(MR_F32, 3, NULL));
@@ -176,7 +172,7 @@ static void what_cannot_travel_is_refused(void **state)
     assert_true(mr_values_head_bytes(NULL, NULL, 0) > 0);
 }
 
-static void references_need_hooks(void **state)
+TEST(references_need_hooks)
 {
     struct mr_value reference = mr_value_rref((struct mr_rref *)0x1000);
     struct mr_rpc_head head = {.flags = 0}, back;
@@ -194,7 +190,7 @@ static void references_need_hooks(void **state)
 }
 
 /* What was taken in before the one that failed must be known, to be given back. */
-static void references_before_a_bad_one_are_told(void **state)
+TEST(references_before_a_bad_one_are_told)
 {
     struct mr_value in[] = {mr_value_rref((struct mr_rref *)0x1000), mr_value_rref((struct mr_rref *)0x2000)};
     struct mr_rpc_head head = {.flags = 0}, back;
@@ -215,7 +211,7 @@ static void references_before_a_bad_one_are_told(void **state)
 
 /* Whatever a peer changes of the first tensor: no read beyond it (sanitizers look), and each cut is
  * noticed. */
-static void damage_is_noticed(void **state)
+TEST(damage_is_noticed)
 {
     struct mr_value in[] = {mr_value_string("abc"), mr_value_i64(5), mr_value_rref((struct mr_rref *)0x1000)};
     struct mr_rpc_head head = {.flags = 0}, back;
@@ -257,7 +253,7 @@ static void damage_is_noticed(void **state)
     free(t.buffer);
 }
 
-static void copies_stand_alone(void **state)
+TEST(copies_stand_alone)
 {
     float floats[20];
     char text[] = "text";
@@ -279,7 +275,7 @@ static void copies_stand_alone(void **state)
 }
 
 /* Their sum is a small number in 32 bits: the head must not seem to be that small. */
-static void strings_of_4_gib_are_too_large(void **state)
+TEST(strings_of_4_gib_are_too_large)
 {
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     struct mr_value values[2] = {mr_value_string(""), mr_value_string("")};
@@ -287,20 +283,4 @@ static void strings_of_4_gib_are_too_large(void **state)
         values[i].string.bytes = UINT32_C(1) << 31;
     assert_int_equal(mr_values_tensors(NULL, mr_values_head_bytes("f", values, 2), values, 2, tensors), 1);
     assert_true(tensors[0].bytes > MR_MESSAGE_BYTES_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_come_back),
-        cmocka_unit_test(all_references_are_passed_or_none),
-        cmocka_unit_test(an_empty_call_is_small),
-        cmocka_unit_test(what_cannot_travel_is_refused),
-        cmocka_unit_test(references_need_hooks),
-        cmocka_unit_test(references_before_a_bad_one_are_told),
-        cmocka_unit_test(damage_is_noticed),
-        cmocka_unit_test(copies_stand_alone),
-        cmocka_unit_test(strings_of_4_gib_are_too_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Calls between workers: values, errors, futures. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "net.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static int setup(void **state)
@@ -81,7 +77,7 @@ static void check_mirror(struct mr_rpc *from, uint32_t to)
     mr_rpc_result_free(result);
 }
 
-static void values_come_back_from_anywhere(void **state)
+TEST(values_come_back_from_anywhere, setup, net_teardown)
 {
     for (uint32_t rank = 0; rank < 3; rank++)
         net_function(worker(state, rank), "mirror", "...", "...", net_mirror, NULL,
@@ -98,7 +94,7 @@ static enum mr_status return_nothing(struct mr_rpc_call *call, const struct mr_v
 }
 
 /* Nor is there a result, from here or there. */
-static void functions_may_return_nothing(void **state)
+TEST(functions_may_return_nothing, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_result *result = (struct mr_rpc_result *)state;
@@ -117,7 +113,7 @@ static void functions_may_return_nothing(void **state)
     }
 }
 
-static void many_and_large_values(void **state)
+TEST(many_and_large_values, setup, net_teardown)
 {
     net_function(worker(state, 1), "mirror", "...", "...", net_mirror, NULL, 0);
     static float large[1 << 18];
@@ -142,7 +138,7 @@ static void many_and_large_values(void **state)
     }
 }
 
-static void a_function_knows_its_caller(void **state)
+TEST(a_function_knows_its_caller, setup, net_teardown)
 {
     struct mr_rpc_result *result;
     net_function(worker(state, 2), "who", "", "i64", who_calls, NULL, 0);
@@ -155,7 +151,7 @@ static void a_function_knows_its_caller(void **state)
 }
 
 /* There is one executor thread on each side: each wait must free it for the next. */
-static void calls_back_and_forth_use_up_no_threads(void **state)
+TEST(calls_back_and_forth_use_up_no_threads, setup, net_teardown)
 {
     struct mr_value depth = mr_value_i64(20);
     struct mr_rpc_result *result;
@@ -168,7 +164,7 @@ static void calls_back_and_forth_use_up_no_threads(void **state)
 
 /* More than there are places for calls between two workers, each of which calls back and so on: none waits
  * for another's place. */
-static void many_calls_back_and_forth_end(void **state)
+TEST(many_calls_back_and_forth_end, setup, net_teardown)
 {
     enum { CALLS = 150 };
     struct mr_rpc_future *futures[CALLS];
@@ -188,7 +184,7 @@ static void many_calls_back_and_forth_end(void **state)
 
 /* Deeper than there are threads and places for: some are refused with a line that says why, and none waits
  * for its time-out. */
-static void too_many_too_deep_are_refused(void **state)
+TEST(too_many_too_deep_are_refused, setup, net_teardown)
 {
     enum { CALLS = 150, DEPTH = 9 };
     struct mr_rpc_future *futures[CALLS];
@@ -218,7 +214,7 @@ static void too_many_too_deep_are_refused(void **state)
 
 /* ---- errors ---- */
 
-static void errors_say_what_and_where(void **state)
+TEST(errors_say_what_and_where, setup, net_teardown)
 {
     struct mr_rpc *rpc = worker(state, 0);
     float floats[2] = {0};
@@ -252,7 +248,7 @@ static void errors_say_what_and_where(void **state)
     }
 }
 
-static void too_much_is_refused(void **state)
+TEST(too_much_is_refused, setup, net_teardown)
 {
     static uint8_t bytes[NET_MEMORY];
     struct mr_value huge =
@@ -264,7 +260,7 @@ static void too_much_is_refused(void **state)
     expect_error(MR_NO_MEMORY, mr_rpc_sync(worker(state, 0), 1, "f", &fits, 1, NULL, NULL), "memory_bytes");
 }
 
-static void workers_are_known_by_rank_and_name(void **state)
+TEST(workers_are_known_by_rank_and_name, setup, net_teardown)
 {
     struct mr_rpc_worker info;
     assert_int_equal(mr_rpc_rank(worker(state, 2)), 2);
@@ -282,7 +278,7 @@ static void workers_are_known_by_rank_and_name(void **state)
 
 /* ---- futures ---- */
 
-static void futures_are_waited_for_in_any_order(void **state)
+TEST(futures_are_waited_for_in_any_order, setup, net_teardown)
 {
     struct mr_rpc_future *futures[100];
     net_function(worker(state, 1), "mirror", "...", "...", net_mirror, NULL, 0);
@@ -300,7 +296,7 @@ static void futures_are_waited_for_in_any_order(void **state)
     }
 }
 
-static void a_future_may_be_dropped_before_its_end(void **state)
+TEST(a_future_may_be_dropped_before_its_end, setup, net_teardown)
 {
     static struct gate gate;
     gate_init(&gate);
@@ -316,7 +312,7 @@ static void a_future_may_be_dropped_before_its_end(void **state)
     gate_open(&gate); /* teardown finds that nothing is left */
 }
 
-static void arguments_are_copied_before_a_call_returns(void **state)
+TEST(arguments_are_copied_before_a_call_returns, setup, net_teardown)
 {
     static struct gate gate;
     struct mr_rpc_future *futures[3];
@@ -367,7 +363,7 @@ static void note_then(void *user, enum mr_status status, const char *error, stru
     pthread_mutex_unlock(&seen->gate.lock);
 }
 
-static void then_runs_once_before_or_after_the_end(void **state)
+TEST(then_runs_once_before_or_after_the_end, setup, net_teardown)
 {
     struct mr_value value = mr_value_i64(7);
     static struct then_seen seen;
@@ -399,7 +395,7 @@ static void then_runs_once_before_or_after_the_end(void **state)
 }
 
 /* The first occupies the one executor thread, so the second has not begun. */
-static void a_cancelled_call_that_has_not_begun_is_not_run(void **state)
+TEST(a_cancelled_call_that_has_not_begun_is_not_run, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_future *first, *second, *third;
@@ -433,7 +429,7 @@ static void a_cancelled_call_that_has_not_begun_is_not_run(void **state)
     }
 }
 
-static void a_running_call_may_be_cancelled(void **state)
+TEST(a_running_call_may_be_cancelled, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_future *future;
@@ -452,7 +448,7 @@ static void a_running_call_may_be_cancelled(void **state)
 /* A time-out that is not reached by itself, however slow the machine is: tests skip it. */
 #define LONG_MS 30000u
 
-static void calls_end_at_their_time_out(void **state)
+TEST(calls_end_at_their_time_out, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_call_options options = {.timeout_ms = LONG_MS};
@@ -478,7 +474,7 @@ static void calls_end_at_their_time_out(void **state)
 }
 
 /* One that had not begun by its caller's deadline is not run any more. */
-static void a_call_whose_time_is_up_does_not_begin(void **state)
+TEST(a_call_whose_time_is_up_does_not_begin, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_call_options options = {.timeout_ms = 500};
@@ -536,7 +532,7 @@ static void wait_postponed(struct postponed *p, uint32_t count)
 }
 
 /* There is one executor thread. */
-static void postponed_calls_hold_no_thread(void **state)
+TEST(postponed_calls_hold_no_thread, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct postponed p = {0};
@@ -568,7 +564,7 @@ static void postponed_calls_hold_no_thread(void **state)
     }
 }
 
-static void a_postponed_call_may_be_finished_before_its_function_returns(void **state)
+TEST(a_postponed_call_may_be_finished_before_its_function_returns, setup, net_teardown)
 {
     struct mr_value number = mr_value_i64(17);
     for (uint32_t to = 0; to < 2; to++) {
@@ -580,7 +576,7 @@ static void a_postponed_call_may_be_finished_before_its_function_returns(void **
     }
 }
 
-static void what_is_finished_is_checked_against_the_signature(void **state)
+TEST(what_is_finished_is_checked_against_the_signature, setup, net_teardown)
 {
     struct postponed p = {0};
     struct mr_value number = mr_value_i64(0);
@@ -593,7 +589,7 @@ static void what_is_finished_is_checked_against_the_signature(void **state)
     mr_rpc_future_destroy(future);
 }
 
-static void an_inline_function_cannot_postpone(void **state)
+TEST(an_inline_function_cannot_postpone, setup, net_teardown)
 {
     struct mr_value number = mr_value_i64(1);
     for (uint32_t to = 0; to < 2; to++) {
@@ -604,7 +600,7 @@ static void an_inline_function_cannot_postpone(void **state)
 }
 
 /* Its worker is destroyed meanwhile; the teardown checks that nothing is left. */
-static void a_postponed_call_may_outlive_its_worker(void **state)
+TEST(a_postponed_call_may_outlive_its_worker, setup, net_teardown)
 {
     struct postponed p = {0};
     struct mr_rpc_future *futures[2];
@@ -623,36 +619,4 @@ static void a_postponed_call_may_outlive_its_worker(void **state)
         mr_rpc_finish(p.calls[i], mr_rpc_return(p.calls[i], mr_value_i64(i)));
         mr_rpc_future_destroy(futures[i]);
     }
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(values_come_back_from_anywhere),
-        test(functions_may_return_nothing),
-        test(many_and_large_values),
-        test(a_function_knows_its_caller),
-        test(calls_back_and_forth_use_up_no_threads),
-        test(many_calls_back_and_forth_end),
-        test(too_many_too_deep_are_refused),
-        test(errors_say_what_and_where),
-        test(too_much_is_refused),
-        test(workers_are_known_by_rank_and_name),
-        test(futures_are_waited_for_in_any_order),
-        test(a_future_may_be_dropped_before_its_end),
-        test(arguments_are_copied_before_a_call_returns),
-        test(then_runs_once_before_or_after_the_end),
-        test(a_cancelled_call_that_has_not_begun_is_not_run),
-        test(a_running_call_may_be_cancelled),
-        test(calls_end_at_their_time_out),
-        test(a_call_whose_time_is_up_does_not_begin),
-        test(postponed_calls_hold_no_thread),
-        test(a_postponed_call_may_be_finished_before_its_function_returns),
-        test(what_is_finished_is_checked_against_the_signature),
-        test(an_inline_function_cannot_postpone),
-        test(a_postponed_call_may_outlive_its_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

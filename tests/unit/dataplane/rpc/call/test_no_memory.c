@@ -1,17 +1,13 @@
 /* Without memory for answers and messages nothing is lost: they are sent later, or the worker that misses one
  * is as if dead. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define MANY 40u /* messages of references: more than there is room for at first */
@@ -92,7 +88,7 @@ static enum mr_status make_reference(struct mr_rpc_call *call, const struct mr_v
 }
 
 /* It is passed out at each try, and taken back where that failed. */
-static void a_reference_in_an_answer_that_waits_is_passed_out_once(void **state)
+TEST(a_reference_in_an_answer_that_waits_is_passed_out_once, setup_full, net_teardown)
 {
     struct net *net = *state;
     struct counted object = {.value = 1};
@@ -114,7 +110,7 @@ static void a_reference_in_an_answer_that_waits_is_passed_out_once(void **state)
 }
 
 /* The owner is busy so often, and has the request again each time. */
-static void a_fetch_is_asked_again(void **state)
+TEST(a_fetch_is_asked_again, setup_full, net_teardown)
 {
     struct mr_value in = mr_value_i64(7);
     struct mr_rref *rref;
@@ -154,7 +150,7 @@ static bool is_finished(void *arg)
 }
 
 /* Else a node that is stopped would go, and its caller learn of a death instead of its result. */
-static void answers_that_wait_keep_a_node_from_going(void **state)
+TEST(answers_that_wait_keep_a_node_from_going, setup_full, net_teardown)
 {
     struct net *net = *state;
     struct idle idle = {.net = net, .rpc = worker(state, 1)};
@@ -195,7 +191,7 @@ static void serve_malformed(struct mr_rpc *agent, struct mr_member *from, const 
     mr_reply_end(agent->config.endpoint, request->ref);
 }
 
-static void the_references_of_a_malformed_answer_are_released(void **state)
+TEST(the_references_of_a_malformed_answer_are_released, setup_full, net_teardown)
 {
     struct net *net = *state;
     struct counted object = {.value = 1};
@@ -242,7 +238,7 @@ static bool is_dead(void *rpc)
 }
 
 /* The owner would keep the values for ever: it is as if it had died, for all. */
-static void a_worker_that_misses_a_message_is_dead(void **state)
+TEST(a_worker_that_misses_a_message_is_dead, setup_full, net_teardown)
 {
     struct net *net = *state;
     static struct counted objects[MANY];
@@ -268,7 +264,7 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
 }
 
 /* It is answered at once, and kept nowhere. */
-static void what_runs_inline_needs_no_memory_for_its_request(void **state)
+TEST(what_runs_inline_needs_no_memory_for_its_request, setup_full, net_teardown)
 {
     struct mr_value value = mr_value_i64(17);
     struct mr_rpc_result *result;
@@ -280,19 +276,4 @@ static void what_runs_inline_needs_no_memory_for_its_request(void **state)
     assert_int_equal(atomic_load(&no_later), 1);
     mr_rpc_result_free(result);
     atomic_store(&no_later, 0);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup_full, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(a_reference_in_an_answer_that_waits_is_passed_out_once),
-        test(a_fetch_is_asked_again),
-        test(what_runs_inline_needs_no_memory_for_its_request),
-        test(answers_that_wait_keep_a_node_from_going),
-        test(the_references_of_a_malformed_answer_are_released),
-        test(a_worker_that_misses_a_message_is_dead),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,17 @@
 /* The distributed optimizer: over parameters on several workers, from several trainers, and what goes
  * wrong. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "line_model.h"
 #include "net.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define WORKERS    3u
@@ -162,7 +158,7 @@ static void values_of(struct mr_rref *own, float values[FLOATS])
 
 /* ---- steps ---- */
 
-static void a_step_reaches_every_owner(void **state)
+TEST(a_step_reaches_every_owner, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0);
@@ -202,7 +198,7 @@ static void a_step_reaches_every_owner(void **state)
 }
 
 /* Parameters without a gradient in the context stay, and so does all else. */
-static void a_step_changes_what_the_context_has_gradients_of(void **state)
+TEST(a_step_changes_what_the_context_has_gradients_of, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0);
@@ -229,7 +225,7 @@ static void a_step_changes_what_the_context_has_gradients_of(void **state)
     mr_dist_optimizer_destroy(optimizer);
 }
 
-static void more_parameters_than_a_call_takes(void **state)
+TEST(more_parameters_than_a_call_takes, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rref *parameters[PARAMETERS];
@@ -305,7 +301,7 @@ static void *train(void *arg)
 }
 
 /* Every step of every trainer is there once. */
-static void trainers_step_at_the_same_time(void **state)
+TEST(trainers_step_at_the_same_time, setup, teardown)
 {
     struct world *w = *state;
     struct trainer trainers[TRAINERS];
@@ -359,7 +355,7 @@ static bool is_waited_for(const pthread_mutex_t *mutex)
 }
 
 /* What the owner is at, another step waits for. */
-static void an_owner_makes_one_step_at_a_time(void **state)
+TEST(an_owner_makes_one_step_at_a_time, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0), *owner = worker(state, 1);
@@ -400,7 +396,7 @@ static struct mr_rref *open_parameter(struct mr_rpc *rpc, const char *name, floa
 }
 
 /* Gradients of a parameter that several opened add up, and its optimizer finds them. */
-static void names_find_parameters_and_optimizers_again(void **state)
+TEST(names_find_parameters_and_optimizers_again, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0), *owner = worker(state, 1);
@@ -452,7 +448,7 @@ static void names_find_parameters_and_optimizers_again(void **state)
 
 /* ---- what goes wrong ---- */
 
-static void what_cannot_be_made_is_named(void **state)
+TEST(what_cannot_be_made_is_named, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0);
@@ -477,7 +473,7 @@ static void what_cannot_be_made_is_named(void **state)
     assert_null(optimizer);
 }
 
-static void calls_by_hand_do_no_harm(void **state)
+TEST(calls_by_hand_do_no_harm, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0);
@@ -533,7 +529,7 @@ static enum mr_status answer_anothers(struct mr_rpc_call *call, const struct mr_
 }
 
 /* A worker of another program may answer anything. */
-static void an_owner_that_answers_nonsense_is_named(void **state)
+TEST(an_owner_that_answers_nonsense_is_named, setup, teardown)
 {
     static const mr_rpc_run answers[] = {answer_nothing, answer_a_number, answer_anothers};
     static const char *const results[] = {"", "i64", "ref"};
@@ -560,7 +556,7 @@ static void an_owner_that_answers_nonsense_is_named(void **state)
 }
 
 /* The other owners' updates are made, and the dead one is named. */
-static void a_dead_owner_is_named(void **state)
+TEST(a_dead_owner_is_named, setup, teardown)
 {
     struct world *w = *state;
     struct mr_rpc *rpc = worker(state, 0);
@@ -587,21 +583,4 @@ static void a_dead_owner_is_named(void **state)
     assert_null(another);
     mr_autograd_end(context);
     mr_dist_optimizer_destroy(optimizer);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_step_reaches_every_owner, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_step_changes_what_the_context_has_gradients_of, setup, teardown),
-        cmocka_unit_test_setup_teardown(more_parameters_than_a_call_takes, setup, teardown),
-        cmocka_unit_test_setup_teardown(trainers_step_at_the_same_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_owner_makes_one_step_at_a_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_find_parameters_and_optimizers_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_made_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(calls_by_hand_do_no_harm, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_owner_that_answers_nonsense_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_dead_owner_is_named, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("dist_optimizer", tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* An optimizer at the owner: its options, and its steps next to torch's formulas in double precision. (To the
  * last bit, and against torch itself: tests/unit/dataplane/optimizer/.) */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
+#include "tests/test.h"
 
 #define PARAMETERS 3u
 #define FLOATS_MAX 40u
@@ -27,7 +23,7 @@ static void expect_refused(struct mr_dist_optimizer_options options, const char 
         fail_msg("\"%s\" does not say \"%s\"", error, option);
 }
 
-static void options_that_make_no_sense_are_refused(void **state)
+TEST(options_that_make_no_sense_are_refused)
 {
     expect_refused((struct mr_dist_optimizer_options){.learning_rate = 1}, "options.kind");
     expect_refused((struct mr_dist_optimizer_options){.kind = 9}, "options.kind");
@@ -67,7 +63,7 @@ static float rate_of(struct mr_dist_optimizer_options options)
     return mr_rule_learning_rate(&rule, 0, NULL);
 }
 
-static void a_learning_rate_of_0_is_0_if_it_is_given(void **state)
+TEST(a_learning_rate_of_0_is_0_if_it_is_given)
 {
     for (int kind = MR_DIST_SGD; kind <= MR_DIST_ADAM; kind++) {
         struct mr_dist_optimizer_options options = {.kind = (enum mr_dist_optimizer_kind)kind,
@@ -204,7 +200,7 @@ static void compare(struct fixture *f, uint64_t numbers[PARAMETERS])
     }
 }
 
-static void steps_are_as_torchs_formulas(void **state)
+TEST(steps_are_as_torchs_formulas)
 {
     const struct mr_dist_optimizer_options cases[] = {
         {.kind = MR_DIST_SGD, .learning_rate = 0.1f},
@@ -244,7 +240,7 @@ static void steps_are_as_torchs_formulas(void **state)
 }
 
 /* With a name its state outlives it: two halves of a run are, to the bit, the run that was not cut. */
-static void an_optimizer_of_the_same_name_goes_on(void **state)
+TEST(an_optimizer_of_the_same_name_goes_on)
 {
     const struct mr_dist_optimizer_options adam = {.kind = MR_DIST_ADAM};
     struct mr_rule rule;
@@ -285,7 +281,7 @@ static void an_optimizer_of_the_same_name_goes_on(void **state)
 }
 
 /* One bad gradient leaves its parameter as it is, and no other. */
-static void bad_gradients_are_named(void **state)
+TEST(bad_gradients_are_named)
 {
     const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.1f};
     struct fixture f;
@@ -316,7 +312,7 @@ static void bad_gradients_are_named(void **state)
 }
 
 /* Who reads a version sees nothing of a step. */
-static void readers_keep_their_version(void **state)
+TEST(readers_keep_their_version)
 {
     const struct mr_dist_optimizer_options adam = {.kind = MR_DIST_ADAM, .learning_rate = 0.1f};
     struct fixture f;
@@ -330,7 +326,7 @@ static void readers_keep_their_version(void **state)
     end(&f);
 }
 
-static void a_parameter_comes_once(void **state)
+TEST(a_parameter_comes_once)
 {
     const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.1f};
     struct fixture f;
@@ -343,18 +339,4 @@ static void a_parameter_comes_once(void **state)
     assert_string_equal(error, "parameters 10 and 17 are the same");
     end(&f);
     mr_owned_optimizer_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_learning_rate_of_0_is_0_if_it_is_given),
-        cmocka_unit_test(steps_are_as_torchs_formulas),
-        cmocka_unit_test(an_optimizer_of_the_same_name_goes_on),
-        cmocka_unit_test(bad_gradients_are_named),
-        cmocka_unit_test(readers_keep_their_version),
-        cmocka_unit_test(a_parameter_comes_once),
-    };
-    return cmocka_run_group_tests_name("owned_optimizer", tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* References between workers: made, passed, fetched, released, and what becomes of them when somebody
  * dies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_count_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static struct mr_rpc_result *to_here(struct mr_rref *rref)
@@ -33,7 +29,7 @@ static void expect_i64(struct mr_rref *rref, int64_t expected)
 
 /* ---- made ---- */
 
-static void values_of_our_own_are_at_hand(void **state)
+TEST(values_of_our_own_are_at_hand, setup, net_teardown)
 {
     float floats[3] = {1, 2, 3};
     struct mr_rpc *rpc = worker(state, 0);
@@ -55,7 +51,7 @@ static void values_of_our_own_are_at_hand(void **state)
 }
 
 /* A copy holds what is in it by itself: freeing it takes nothing from the value. */
-static void a_copy_of_our_own_value_holds_its_references(void **state)
+TEST(a_copy_of_our_own_value_holds_its_references, setup, net_teardown)
 {
     struct mr_rpc *rpc = worker(state, 0);
     struct mr_rref *inner, *outer;
@@ -70,7 +66,7 @@ static void a_copy_of_our_own_value_holds_its_references(void **state)
     mr_rref_release(outer);
 }
 
-static void a_value_made_elsewhere_is_fetched(void **state)
+TEST(a_value_made_elsewhere_is_fetched, setup, net_teardown)
 {
     for (uint32_t from = 0; from < 3; from++) {
         for (uint32_t to = 0; to < 3; to++) {
@@ -91,7 +87,7 @@ static void a_value_made_elsewhere_is_fetched(void **state)
     await_nothing_held(state);
 }
 
-static void all_kinds_of_values_are_fetched(void **state)
+TEST(all_kinds_of_values_are_fetched, setup, net_teardown)
 {
     static float large[1 << 16];
     struct mr_value in[] = {mr_value_string("text"), mr_value_f64(0.5), mr_value_none(),
@@ -111,7 +107,7 @@ static void all_kinds_of_values_are_fetched(void **state)
     await_nothing_held(state);
 }
 
-static void a_function_without_results_leaves_none(void **state)
+TEST(a_function_without_results_leaves_none, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         const struct mr_value *value;
@@ -130,7 +126,7 @@ static void a_function_without_results_leaves_none(void **state)
     await_nothing_held(state);
 }
 
-static void a_function_that_fails_fails_whoever_asks(void **state)
+TEST(a_function_that_fails_fails_whoever_asks, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_result *result;
@@ -150,7 +146,7 @@ static void a_function_that_fails_fails_whoever_asks(void **state)
 }
 
 /* Nobody runs such a call, and its arguments are taken all the same. */
-static void a_refused_call_leaves_a_reason(void **state)
+TEST(a_refused_call_leaves_a_reason, setup, net_teardown)
 {
     struct mr_rpc *rpc = worker(state, 0);
     struct mr_rpc_result *result;
@@ -176,7 +172,7 @@ static void a_refused_call_leaves_a_reason(void **state)
 
 /* ---- objects ---- */
 
-static void objects_stay_with_their_owner(void **state)
+TEST(objects_stay_with_their_owner, setup, net_teardown)
 {
     for (uint32_t to = 0; to < 2; to++) {
         struct counted object = {.value = 40};
@@ -198,7 +194,7 @@ static void objects_stay_with_their_owner(void **state)
     await_nothing_held(state);
 }
 
-static void an_object_of_our_own_is_destroyed_once(void **state)
+TEST(an_object_of_our_own_is_destroyed_once, setup, net_teardown)
 {
     struct counted object = {.value = 1};
     struct mr_value value = {.kind = MR_VALUE_OBJECT, .object = &object};
@@ -220,7 +216,7 @@ static void an_object_of_our_own_is_destroyed_once(void **state)
     assert_int_equal(object.value, 6);
 }
 
-static void an_object_that_nobody_asked_for_is_destroyed(void **state)
+TEST(an_object_that_nobody_asked_for_is_destroyed, setup, net_teardown)
 {
     struct counted object = {.value = 1};
     struct mr_value argument = mr_value_i64((intptr_t)&object);
@@ -253,7 +249,7 @@ static enum mr_status make_refused(struct mr_rpc_call *call, const struct mr_val
 }
 
 /* What destroys it may block and call others, which nobody inside may. */
-static void an_object_of_a_function_that_failed_is_destroyed_outside(void **state)
+TEST(an_object_of_a_function_that_failed_is_destroyed_outside, setup, net_teardown)
 {
     struct net *net = *state;
     static struct refused refused;
@@ -278,7 +274,7 @@ static void an_object_of_a_function_that_failed_is_destroyed_outside(void **stat
 
 /* ---- passed on ---- */
 
-static void a_reference_goes_to_a_third_worker_and_back(void **state)
+TEST(a_reference_goes_to_a_third_worker_and_back, setup, net_teardown)
 {
     for (uint32_t owner = 0; owner < 3; owner++) {
         struct mr_value value = mr_value_i64(owner);
@@ -311,7 +307,7 @@ static void a_reference_goes_to_a_third_worker_and_back(void **state)
 }
 
 /* Before the call that makes the value has run, or even been sent. */
-static void a_reference_may_be_passed_on_and_released_at_once(void **state)
+TEST(a_reference_may_be_passed_on_and_released_at_once, setup, net_teardown)
 {
     struct mr_value value = mr_value_i64(0);
     struct mr_rpc_future *futures[32];
@@ -333,7 +329,7 @@ static void a_reference_may_be_passed_on_and_released_at_once(void **state)
     await_nothing_held(state);
 }
 
-static void references_may_refer_to_references(void **state)
+TEST(references_may_refer_to_references, setup, net_teardown)
 {
     struct mr_rref *inner, *outer;
     made(mr_rref_create(worker(state, 0), mr_value_i64(9), NULL, &inner));
@@ -349,7 +345,7 @@ static void references_may_refer_to_references(void **state)
     await_nothing_held(state);
 }
 
-static void a_reference_kept_by_a_function_outlives_its_call(void **state)
+TEST(a_reference_kept_by_a_function_outlives_its_call, setup, net_teardown)
 {
     struct counted object = {.value = 3};
     struct mr_value argument = mr_value_i64((intptr_t)&object);
@@ -367,7 +363,7 @@ static void a_reference_kept_by_a_function_outlives_its_call(void **state)
 
 /* ---- waiting ---- */
 
-static void waits_end_at_their_time_out(void **state)
+TEST(waits_end_at_their_time_out, setup, net_teardown)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     static struct gate gate;
@@ -419,7 +415,7 @@ static bool somebody_waits(struct net *net, const struct mr_rref *rref)
 
 /* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its
  * end. */
-static void waits_end_when_the_worker_does(void **state)
+TEST(waits_end_when_the_worker_does, setup, net_teardown)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct net *net = *state;
@@ -438,7 +434,7 @@ static void waits_end_when_the_worker_does(void **state)
 }
 
 /* What the answer brings is taken, and let go, also when nobody waits for it any more. */
-static void an_answer_that_comes_late_leaves_nothing(void **state)
+TEST(an_answer_that_comes_late_leaves_nothing, setup, net_teardown)
 {
     struct mr_rpc_call_options options = {.timeout_ms = 30000}; /* not reached by itself */
     struct counted object = {.value = 1};
@@ -470,7 +466,7 @@ static void an_answer_that_comes_late_leaves_nothing(void **state)
 
 /* A window of calls is over there; what waits here behind them can still be withdrawn, with its
  * references. */
-static void a_call_that_never_left_takes_its_references_back(void **state)
+TEST(a_call_that_never_left_takes_its_references_back, setup, net_teardown)
 {
     enum { WINDOW = 64 };
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX}, hasty = {.timeout_ms = 500};
@@ -512,7 +508,7 @@ static void a_call_that_never_left_takes_its_references_back(void **state)
 
 /* ---- mistakes ---- */
 
-static void a_released_reference_is_an_error(void **state)
+TEST(a_released_reference_is_an_error, setup, net_teardown)
 {
     struct mr_rpc *rpc = worker(state, 0);
     const struct mr_value *seen;
@@ -547,7 +543,7 @@ static void a_released_reference_is_an_error(void **state)
     await_nothing_held(state);
 }
 
-static void references_belong_to_one_worker(void **state)
+TEST(references_belong_to_one_worker, setup, net_teardown)
 {
     struct mr_value value;
     struct mr_rref *rref;
@@ -576,7 +572,7 @@ static enum mr_status shut_down_at_rest(struct mr_rpc *rpc)
     return status;
 }
 
-static void who_holds_what_is_named_when_leaving(void **state)
+TEST(who_holds_what_is_named_when_leaving, setup, net_teardown)
 {
     struct mr_value value = mr_value_i64(1);
     struct mr_rref *rref;
@@ -588,35 +584,4 @@ static void who_holds_what_is_named_when_leaving(void **state)
                  "worker \"w1\" (rank 1) holds 1 value of worker \"w0\" (rank 0)");
     mr_rref_release(rref);
     await_nothing_held(state);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(values_of_our_own_are_at_hand),
-        test(a_copy_of_our_own_value_holds_its_references),
-        test(a_value_made_elsewhere_is_fetched),
-        test(all_kinds_of_values_are_fetched),
-        test(a_function_without_results_leaves_none),
-        test(a_function_that_fails_fails_whoever_asks),
-        test(a_refused_call_leaves_a_reason),
-        test(objects_stay_with_their_owner),
-        test(an_object_of_our_own_is_destroyed_once),
-        test(an_object_that_nobody_asked_for_is_destroyed),
-        test(an_object_of_a_function_that_failed_is_destroyed_outside),
-        test(a_reference_goes_to_a_third_worker_and_back),
-        test(a_reference_may_be_passed_on_and_released_at_once),
-        test(references_may_refer_to_references),
-        test(a_reference_kept_by_a_function_outlives_its_call),
-        test(waits_end_at_their_time_out),
-        test(waits_end_when_the_worker_does),
-        test(an_answer_that_comes_late_leaves_nothing),
-        test(a_call_that_never_left_takes_its_references_back),
-        test(a_released_reference_is_an_error),
-        test(references_belong_to_one_worker),
-        test(who_holds_what_is_named_when_leaving),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

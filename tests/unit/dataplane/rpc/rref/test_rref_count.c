@@ -1,11 +1,7 @@
 /* The rules of rref_count.h while everybody lives. O = 0 owns; A, B, C = 1, 2, 3 use. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "references_world.h"
+#include "tests/test.h"
 
 enum { O, A, B, C };
 #define FORK      MR_REFERENCE_FORK
@@ -13,7 +9,7 @@ enum { O, A, B, C };
 #define ACCEPTED  MR_REFERENCE_ACCEPTED
 #define DELETED   MR_REFERENCE_DELETED
 
-static void a_value_is_freed_with_its_last_handle(void **state)
+TEST(a_value_is_freed_with_its_last_handle, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -27,7 +23,7 @@ static void a_value_is_freed_with_its_last_handle(void **state)
     assert_nothing_left(w);
 }
 
-static void what_the_owner_passes_is_known_at_once(void **state)
+TEST(what_the_owner_passes_is_known_at_once, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -66,7 +62,7 @@ static void arrives(struct world *w, const struct mr_reference_ticket *ticket)
     assert_true(run);
 }
 
-static void a_remote_result_stays_until_its_caller_releases_it(void **state)
+TEST(a_remote_result_stays_until_its_caller_releases_it, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -82,7 +78,7 @@ static void a_remote_result_stays_until_its_caller_releases_it(void **state)
     assert_nothing_left(w);
 }
 
-static void a_caller_that_lets_go_at_once_still_waits_for_the_owner(void **state)
+TEST(a_caller_that_lets_go_at_once_still_waits_for_the_owner, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -98,7 +94,7 @@ static void a_caller_that_lets_go_at_once_still_waits_for_the_owner(void **state
     assert_nothing_left(w);
 }
 
-static void a_remote_call_that_cannot_leave_fails_its_handle(void **state)
+TEST(a_remote_call_that_cannot_leave_fails_its_handle, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct mr_reference_ticket ticket;
@@ -114,7 +110,7 @@ static void a_remote_call_that_cannot_leave_fails_its_handle(void **state)
 }
 
 /* Passed on before: who has it waits in vain, and nothing stays when all have let go. */
-static void a_remote_call_that_cannot_leave_may_have_been_passed_on(void **state)
+TEST(a_remote_call_that_cannot_leave_may_have_been_passed_on, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct mr_reference_ticket ticket;
@@ -146,7 +142,7 @@ static void a_remote_call_that_cannot_leave_may_have_been_passed_on(void **state
     assert_nothing_left(w);
 }
 
-static void what_is_there_is_at_hand(void **state)
+TEST(what_is_there_is_at_hand, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0}, later = {0};
@@ -169,7 +165,7 @@ static void what_is_there_is_at_hand(void **state)
     assert_nothing_left(w);
 }
 
-static void a_parent_stays_until_its_child_is_accepted(void **state)
+TEST(a_parent_stays_until_its_child_is_accepted, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -195,7 +191,7 @@ static void a_parent_stays_until_its_child_is_accepted(void **state)
     assert_nothing_left(w);
 }
 
-static void what_goes_back_to_the_owner_is_the_owners_handle(void **state)
+TEST(what_goes_back_to_the_owner_is_the_owners_handle, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -215,7 +211,7 @@ static void what_goes_back_to_the_owner_is_the_owners_handle(void **state)
     assert_nothing_left(w);
 }
 
-static void a_reference_may_arrive_before_the_call_that_makes_it(void **state)
+TEST(a_reference_may_arrive_before_the_call_that_makes_it, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -245,7 +241,7 @@ static void a_reference_may_arrive_before_the_call_that_makes_it(void **state)
     assert_nothing_left(w);
 }
 
-static void a_fetch_tells_of_the_fork_when_nothing_else_has(void **state)
+TEST(a_fetch_tells_of_the_fork_when_nothing_else_has, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -270,7 +266,7 @@ static void a_fetch_tells_of_the_fork_when_nothing_else_has(void **state)
     assert_nothing_left(w);
 }
 
-static void a_fork_message_behind_its_deletion_is_undone(void **state)
+TEST(a_fork_message_behind_its_deletion_is_undone, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -297,7 +293,7 @@ static void a_fork_message_behind_its_deletion_is_undone(void **state)
     assert_nothing_left(w);
 }
 
-static void messages_that_come_again_do_no_harm(void **state)
+TEST(messages_that_come_again_do_no_harm, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0}, made = {0};
@@ -333,7 +329,7 @@ static void messages_that_come_again_do_no_harm(void **state)
     assert_nothing_left(w);
 }
 
-static void a_ticket_that_comes_again_is_one_hold(void **state)
+TEST(a_ticket_that_comes_again_is_one_hold, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -353,7 +349,7 @@ static void a_ticket_that_comes_again_is_one_hold(void **state)
     assert_nothing_left(w);
 }
 
-static void one_may_pass_to_oneself(void **state)
+TEST(one_may_pass_to_oneself, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -376,7 +372,7 @@ static void one_may_pass_to_oneself(void **state)
     assert_nothing_left(w);
 }
 
-static void what_never_left_is_taken_back(void **state)
+TEST(what_never_left_is_taken_back, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -395,7 +391,7 @@ static void what_never_left_is_taken_back(void **state)
     assert_nothing_left(w);
 }
 
-static void waiters_are_told_once(void **state)
+TEST(waiters_are_told_once, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -428,7 +424,7 @@ static void waiters_are_told_once(void **state)
     assert_nothing_left(w);
 }
 
-static void values_may_hold_references(void **state)
+TEST(values_may_hold_references, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value inner = {0}, outer = {0}, kept = {0};
@@ -449,7 +445,7 @@ static void values_may_hold_references(void **state)
     assert_int_equal(inner.freed, 2);
 }
 
-static void waiters_end_with_the_worker(void **state)
+TEST(waiters_end_with_the_worker, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct waiting local, confirmed;
@@ -465,7 +461,7 @@ static void waiters_end_with_the_worker(void **state)
     assert_int_equal(confirmed.status, MR_SHUTTING_DOWN);
 }
 
-static void malformed_messages_change_nothing(void **state)
+TEST(malformed_messages_change_nothing, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -513,7 +509,7 @@ static void malformed_messages_change_nothing(void **state)
     assert_nothing_left(w);
 }
 
-static void configurations_are_checked(void **state)
+TEST(configurations_are_checked)
 {
     struct mr_references *refs = NULL;
     struct mr_references_config config = {.rank = 4, .world_size = 4};
@@ -523,33 +519,4 @@ static void configurations_are_checked(void **state)
     config = (struct mr_references_config){.world_size = 65536};
     assert_int_equal(mr_references_create(&config, &refs), MR_INVALID_ARGUMENT);
     assert_null(refs);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_value_is_freed_with_its_last_handle),
-        TEST(what_the_owner_passes_is_known_at_once),
-        TEST(a_remote_result_stays_until_its_caller_releases_it),
-        TEST(a_caller_that_lets_go_at_once_still_waits_for_the_owner),
-        TEST(a_remote_call_that_cannot_leave_fails_its_handle),
-        TEST(a_remote_call_that_cannot_leave_may_have_been_passed_on),
-        TEST(what_is_there_is_at_hand),
-        TEST(a_parent_stays_until_its_child_is_accepted),
-        TEST(what_goes_back_to_the_owner_is_the_owners_handle),
-        TEST(a_reference_may_arrive_before_the_call_that_makes_it),
-        TEST(a_fetch_tells_of_the_fork_when_nothing_else_has),
-        TEST(a_fork_message_behind_its_deletion_is_undone),
-        TEST(messages_that_come_again_do_no_harm),
-        TEST(a_ticket_that_comes_again_is_one_hold),
-        TEST(one_may_pass_to_oneself),
-        TEST(what_never_left_is_taken_back),
-        TEST(waiters_are_told_once),
-        TEST(values_may_hold_references),
-        TEST(waiters_end_with_the_worker),
-        TEST(malformed_messages_change_nothing),
-        cmocka_unit_test(configurations_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

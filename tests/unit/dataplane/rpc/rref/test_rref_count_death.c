@@ -1,12 +1,8 @@
 /* The rules of rref_count.h when workers die, and when memory is short. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "references_world.h"
+#include "tests/test.h"
 
 enum { O, A, B, C };
 #define FORK      MR_REFERENCE_FORK
@@ -57,7 +53,7 @@ static void move_to_end(struct world *w, uint32_t kind)
     }
 }
 
-static void what_the_dead_held_is_freed_once_all_have_answered(void **state)
+TEST(what_the_dead_held_is_freed_once_all_have_answered, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -76,7 +72,7 @@ static void what_the_dead_held_is_freed_once_all_have_answered(void **state)
     assert_nothing_left(w);
 }
 
-static void nobody_is_asked_when_the_dead_held_nothing(void **state)
+TEST(nobody_is_asked_when_the_dead_held_nothing, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -91,7 +87,7 @@ static void nobody_is_asked_when_the_dead_held_nothing(void **state)
 }
 
 /* A held it and passed it to B, who has not told the owner yet. */
-static void what_the_dead_passed_on_is_not_freed(void **state)
+TEST(what_the_dead_passed_on_is_not_freed, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -112,7 +108,7 @@ static void what_the_dead_passed_on_is_not_freed(void **state)
     expect_last(w, B, b, &value);
 }
 
-static void nothing_is_taken_from_the_dead(void **state)
+TEST(nothing_is_taken_from_the_dead, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -140,7 +136,7 @@ static void nothing_is_taken_from_the_dead(void **state)
 }
 
 /* A passed it to B, who passed it to C and died; A's child will never be accepted. */
-static void a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren(void **state)
+TEST(a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -164,7 +160,7 @@ static void a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren
     expect_last(w, C, c, &value);
 }
 
-static void a_fork_of_the_long_dead_is_confirmed_and_settled(void **state)
+TEST(a_fork_of_the_long_dead_is_confirmed_and_settled, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -186,7 +182,7 @@ static void a_fork_of_the_long_dead_is_confirmed_and_settled(void **state)
 
 /* O -> A -> B -> C; A's fork is the only one known. The owner asks about A; B dies before it answers, and
  * before C has told of its fork. C has nothing from A. */
-static void deaths_one_after_another_are_settled_together(void **state)
+TEST(deaths_one_after_another_are_settled_together, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -207,7 +203,7 @@ static void deaths_one_after_another_are_settled_together(void **state)
 }
 
 /* The same, but B is known to be dead first, when it held nothing that the owner knew. */
-static void one_that_died_before_is_asked_about_too(void **state)
+TEST(one_that_died_before_is_asked_about_too, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -227,7 +223,7 @@ static void one_that_died_before_is_asked_about_too(void **state)
     expect_last(w, C, c, &value);
 }
 
-static void who_dies_need_not_answer(void **state)
+TEST(who_dies_need_not_answer, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -243,7 +239,7 @@ static void who_dies_need_not_answer(void **state)
     assert_nothing_left(w);
 }
 
-static void a_value_whose_maker_died_is_told_to_be_lost(void **state)
+TEST(a_value_whose_maker_died_is_told_to_be_lost, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct waiting before, after, late;
@@ -268,7 +264,7 @@ static void a_value_whose_maker_died_is_told_to_be_lost(void **state)
     assert_nothing_left(w);
 }
 
-static void references_to_a_dead_owner_fail_and_go(void **state)
+TEST(references_to_a_dead_owner_fail_and_go, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -297,7 +293,7 @@ static void references_to_a_dead_owner_fail_and_go(void **state)
     assert_nothing_left(w);
 }
 
-static void who_left_in_peace_leaves_nothing(void **state)
+TEST(who_left_in_peace_leaves_nothing, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -317,7 +313,7 @@ static void who_left_in_peace_leaves_nothing(void **state)
 }
 
 /* Each step with the first, then the second allocation failing: nothing changes, and it can be done again. */
-static void without_memory_nothing_changes(void **state)
+TEST(without_memory_nothing_changes, world_setup, world_teardown)
 {
     struct world *w = *state;
     struct value value = {0};
@@ -365,7 +361,7 @@ static void without_memory_nothing_changes(void **state)
 }
 
 /* Each of which takes a value that was not heard of, and a fork of it. */
-static void what_was_reserved_needs_no_memory(void **state)
+TEST(what_was_reserved_needs_no_memory, world_setup, world_teardown)
 {
     enum { CALLS = 3 };
     struct world *w = *state;
@@ -392,26 +388,4 @@ static void what_was_reserved_needs_no_memory(void **state)
         release(w, A, handles[i]);
     deliver_all(w);
     assert_nothing_left(w);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_the_dead_held_is_freed_once_all_have_answered),
-        TEST(nobody_is_asked_when_the_dead_held_nothing),
-        TEST(what_the_dead_passed_on_is_not_freed),
-        TEST(nothing_is_taken_from_the_dead),
-        TEST(a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren),
-        TEST(a_fork_of_the_long_dead_is_confirmed_and_settled),
-        TEST(deaths_one_after_another_are_settled_together),
-        TEST(one_that_died_before_is_asked_about_too),
-        TEST(who_dies_need_not_answer),
-        TEST(a_value_whose_maker_died_is_told_to_be_lost),
-        TEST(references_to_a_dead_owner_fail_and_go),
-        TEST(who_left_in_peace_leaves_nothing),
-        TEST(without_memory_nothing_changes),
-        TEST(what_was_reserved_needs_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

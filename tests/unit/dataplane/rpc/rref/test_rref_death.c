@@ -1,16 +1,12 @@
 /* References when workers die, and over a network that loses and repeats packets. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "rref_functions.h"
+#include "tests/test.h"
 
 /* All that live know of it. */
 static void kill_worker(void **state, uint32_t rank)
@@ -50,7 +46,7 @@ static void let_drop(void **state, uint32_t from, uint32_t to)
 
 /* ---- deaths ---- */
 
-static void what_a_dead_user_held_is_freed(void **state)
+TEST(what_a_dead_user_held_is_freed, setup, net_teardown)
 {
     struct counted object = {.value = 1};
     struct mr_rref *rref;
@@ -65,7 +61,7 @@ static void what_a_dead_user_held_is_freed(void **state)
     forget_kept(state, 2);
 }
 
-static void a_dead_owner_is_an_error(void **state)
+TEST(a_dead_owner_is_an_error, setup, net_teardown)
 {
     static struct counted object = {.value = 1}; /* until the dead worker is taken down */
     struct mr_rpc_result *result;
@@ -88,7 +84,7 @@ static void a_dead_owner_is_an_error(void **state)
 }
 
 /* It passed the reference on, and died before the owner could have heard of it from anybody else. */
-static void who_passed_it_on_may_die(void **state)
+TEST(who_passed_it_on_may_die, setup, net_teardown)
 {
     struct counted object = {.value = 1};
     struct mr_rref *rref;
@@ -105,7 +101,7 @@ static void who_passed_it_on_may_die(void **state)
     await_nothing_held(state);
 }
 
-static void a_fetch_that_waits_ends_when_the_owner_dies(void **state)
+TEST(a_fetch_that_waits_ends_when_the_owner_dies, setup, net_teardown)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_future *future;
@@ -127,7 +123,7 @@ static void a_fetch_that_waits_ends_when_the_owner_dies(void **state)
 }
 
 /* Who was to make the value died before its call came: who was given the reference learns of it. */
-static void a_value_that_will_never_be_made_is_an_error(void **state)
+TEST(a_value_that_will_never_be_made_is_an_error, setup, net_teardown)
 {
     struct mr_value argument = mr_value_i64(1);
     struct mr_rpc_future *future;
@@ -241,30 +237,14 @@ static void play_all(void **state, uint64_t seed, bool one_dies)
     }
 }
 
-static void nothing_is_lost_or_freed_early_over_a_bad_network(void **state)
+TEST(nothing_is_lost_or_freed_early_over_a_bad_network, setup, net_teardown)
 {
     net_loss(*state, 30, 30, 5);
     play_all(state, 5, false);
     net_loss(*state, 0, 0, 0);
 }
 
-static void nothing_stays_when_one_dies_in_the_middle(void **state)
+TEST(nothing_stays_when_one_dies_in_the_middle, setup, net_teardown)
 {
     play_all(state, 7, true);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(what_a_dead_user_held_is_freed),
-        test(a_dead_owner_is_an_error),
-        test(who_passed_it_on_may_die),
-        test(a_fetch_that_waits_ends_when_the_owner_dies),
-        test(a_value_that_will_never_be_made_is_an_error),
-        test(nothing_is_lost_or_freed_early_over_a_bad_network),
-        test(nothing_stays_when_one_dies_in_the_middle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* Parameters: made, read in versions on their owner, fetched as copies elsewhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/rref/rref.h"
 #include "rref_functions.h"
+#include "tests/test.h"
 
 #define FLOATS 6u
 
@@ -54,7 +50,7 @@ static void expect_here(struct mr_rref *parameter, float value)
     mr_rpc_result_free(result);
 }
 
-static void versions_stay_while_they_are_read(void **state)
+TEST(versions_stay_while_they_are_read, setup, net_teardown)
 {
     struct mr_rref *parameter = parameter_of(worker(state, 1), 5);
     struct mr_parameter_version *first, *second;
@@ -74,7 +70,7 @@ static void versions_stay_while_they_are_read(void **state)
     await_nothing_held(state);
 }
 
-static void a_version_outlives_its_parameter(void **state)
+TEST(a_version_outlives_its_parameter, setup, net_teardown)
 {
     struct mr_rref *parameter = parameter_of(worker(state, 0), 2);
     struct mr_parameter_version *version;
@@ -99,7 +95,7 @@ static enum mr_status keep_parameter(struct mr_rpc_call *call, const struct mr_v
     return MR_OK;
 }
 
-static void others_get_copies_of_the_newest(void **state)
+TEST(others_get_copies_of_the_newest, setup, net_teardown)
 {
     struct mr_rref *parameter = parameter_of(worker(state, 0), 1);
     struct mr_value value = mr_value_rref(parameter);
@@ -156,7 +152,7 @@ static void *fetch_late(void *arg)
 }
 
 /* The thread that drives the owner's agent does not wait for an optimizer: it answers others meanwhile. */
-static void a_copy_waits_for_a_change_and_nobody_else_does(void **state)
+TEST(a_copy_waits_for_a_change_and_nobody_else_does, setup, net_teardown)
 {
     struct mr_rref *parameter = parameter_of(worker(state, 0), 1);
     struct mr_value value = mr_value_rref(parameter);
@@ -185,8 +181,18 @@ static void a_copy_waits_for_a_change_and_nobody_else_does(void **state)
 static struct late unanswered;
 static pthread_t unanswered_changing;
 
+static int teardown_during_a_change(void **state)
+{
+    void *status;
+    (void)net_teardown(state);
+    gate_open(&unanswered.gate);
+    pthread_join(unanswered_changing, &status);
+    mr_versions_release(unanswered.versions);
+    return (uintptr_t)status == MR_OK ? 0 : -1;
+}
+
 /* The owner ends while an answer waits for a change. */
-static void an_owner_may_end_during_a_change(void **state)
+TEST(an_owner_may_end_during_a_change, setup, teardown_during_a_change)
 {
     struct mr_rref *parameter = parameter_of(worker(state, 0), 1);
     struct mr_value value = mr_value_rref(parameter);
@@ -206,17 +212,7 @@ static void an_owner_may_end_during_a_change(void **state)
     mr_rref_release(parameter);
 }
 
-static int teardown_during_a_change(void **state)
-{
-    void *status;
-    (void)net_teardown(state);
-    gate_open(&unanswered.gate);
-    pthread_join(unanswered_changing, &status);
-    mr_versions_release(unanswered.versions);
-    return (uintptr_t)status == MR_OK ? 0 : -1;
-}
-
-static void errors_say_what_is_wrong(void **state)
+TEST(errors_say_what_is_wrong, setup, net_teardown)
 {
     struct mr_rpc *rpc = worker(state, 0);
     float value = 1;
@@ -250,17 +246,4 @@ static void errors_say_what_is_wrong(void **state)
     mr_parameter_done(version);
     mr_rref_release(rref);
     await_nothing_held(state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(versions_stay_while_they_are_read, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(a_version_outlives_its_parameter, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(others_get_copies_of_the_newest, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(a_copy_waits_for_a_change_and_nobody_else_does, setup, net_teardown),
-        cmocka_unit_test_setup_teardown(an_owner_may_end_during_a_change, setup, teardown_during_a_change),
-        cmocka_unit_test_setup_teardown(errors_say_what_is_wrong, setup, net_teardown),
-    };
-    return cmocka_run_group_tests_name("parameter", tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Open worlds: workers join and leave one by one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/test.h"
 
 #define SECOND_US 1000000u
 #define PLACES    6u
@@ -49,7 +45,7 @@ static void expect_refused(struct net *net, const char *name, uint32_t rank, con
         fail_msg("\"%s\" does not say \"%s\"", error, part);
 }
 
-static void who_has_joined_is_known_to_all(void **state)
+TEST(who_has_joined_is_known_to_all, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct mr_rpc_worker info;
@@ -69,7 +65,7 @@ static void who_has_joined_is_known_to_all(void **state)
     expect_reaches(first, 1);
 }
 
-static void many_come_at_once(void **state)
+TEST(many_come_at_once, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
@@ -86,7 +82,7 @@ static void many_come_at_once(void **state)
                 expect_reaches(worker(state, from), to);
 }
 
-static void a_worker_leaves_by_itself(void **state)
+TEST(a_worker_leaves_by_itself, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
@@ -120,7 +116,7 @@ static uint32_t values_of(struct net *net, uint32_t rank)
 }
 
 /* What it held is freed, after all others have been asked: the one that came later, too. */
-static void holds_end_with_who_leaves(void **state)
+TEST(holds_end_with_who_leaves, net_setup, net_teardown)
 {
     struct net *net = *state;
     const struct mr_value seven = mr_value_i64(7);
@@ -148,7 +144,7 @@ static void holds_end_with_who_leaves(void **state)
 }
 
 /* Until it counts as dead: a call of the new one could be passed on to it. */
-static void a_silent_member_holds_up_who_comes(void **state)
+TEST(a_silent_member_holds_up_who_comes, net_setup, net_teardown)
 {
     struct net *net = *state;
     char error[256] = "";
@@ -168,7 +164,7 @@ static void a_silent_member_holds_up_who_comes(void **state)
     expect_reaches(worker(state, 0), 2);
 }
 
-static void open_and_closed_do_not_mix(void **state)
+TEST(open_and_closed_do_not_mix, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
@@ -176,7 +172,7 @@ static void open_and_closed_do_not_mix(void **state)
     expect_refused(net, "w1", 1, "gives a world_size, and the rendezvous none");
 }
 
-static void who_waits_to_leave_is_told_why(void **state)
+TEST(who_waits_to_leave_is_told_why, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
@@ -192,18 +188,4 @@ static void who_waits_to_leave_is_told_why(void **state)
     made(mr_rpc_wait(future, NULL));
     mr_rpc_future_destroy(future);
     made(mr_rpc_shutdown(second, 0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_has_joined_is_known_to_all, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(many_come_at_once, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(a_worker_leaves_by_itself, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(holds_end_with_who_leaves, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(a_silent_member_holds_up_who_comes, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(open_and_closed_do_not_mix, net_setup, net_teardown),
-        cmocka_unit_test_setup_teardown(who_waits_to_leave_is_told_why, net_setup, net_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

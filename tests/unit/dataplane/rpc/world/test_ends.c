@@ -2,14 +2,10 @@
  * optimizers of it are out, which are released afterwards. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
+#include "tests/test.h"
 
 enum {
     SMALL = 4,     /* floats: copied */
@@ -200,7 +196,7 @@ static void end(struct net *net)
     net_stop(net);
 }
 
-static void each_kind_of_handle_outlives_its_worker(void **state)
+TEST(each_kind_of_handle_outlives_its_worker)
 {
     for (uint32_t kind = 0; kind < HANDLES; kind++) {
         struct held held = {.future = NULL};
@@ -255,7 +251,7 @@ static void permute(uint32_t *order, uint32_t count)
     }
 }
 
-static void every_order_of_ends_is_safe(void **state)
+TEST(every_order_of_ends_is_safe)
 {
     uint32_t order[ORDER] = {0, 1, 2, 3, 4, 5};
     permute(order, ORDER);
@@ -277,7 +273,7 @@ static void *release(void *arg)
     return NULL;
 }
 
-static void threads_release_while_the_worker_ends(void **state)
+TEST(threads_release_while_the_worker_ends)
 {
     enum { ROUNDS = 30, THREADS = 5 };
 
@@ -308,7 +304,7 @@ static void threads_release_while_the_worker_ends(void **state)
 
 /* ---- what else is asked of them ---- */
 
-static void a_call_under_way_ends_with_the_worker(void **state)
+TEST(a_call_under_way_ends_with_the_worker)
 {
     struct mr_value seven = mr_value_i64(7);
     struct mr_rpc_future *future;
@@ -325,7 +321,7 @@ static void a_call_under_way_ends_with_the_worker(void **state)
     end(&net);
 }
 
-static void handles_can_only_be_released_then(void **state)
+TEST(handles_can_only_be_released_then)
 {
     struct held held = {.future = NULL};
     struct mr_rref *own;
@@ -356,16 +352,4 @@ static void handles_can_only_be_released_then(void **state)
     let_go(&held, CONTEXT);
     assert_true(net_is_gone(&net, 0));
     end(&net);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_of_handle_outlives_its_worker),
-        cmocka_unit_test(every_order_of_ends_is_safe),
-        cmocka_unit_test(threads_release_while_the_worker_ends),
-        cmocka_unit_test(a_call_under_way_ends_with_the_worker),
-        cmocka_unit_test(handles_can_only_be_released_then),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* Messages that go in parts: whole and once, whatever is lost; given up in the middle; and what they take of
  * memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_count_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define KIB     1024u
@@ -157,7 +153,7 @@ static void mirror_all(void **state, const char *function, uint32_t floats_count
     free(floats);
 }
 
-static void long_messages_go_there_and_back(void **state)
+TEST(long_messages_go_there_and_back, setup_long, net_teardown)
 {
     mirror_all(state, "mirror", FLOATS);
     mirror_all(state, "mirror_inline", FLOATS);
@@ -166,7 +162,7 @@ static void long_messages_go_there_and_back(void **state)
     assert_int_equal(mr_agent_counters(worker(state, 1))->long_messages, 3);
 }
 
-static void losses_and_repeats_change_nothing(void **state)
+TEST(losses_and_repeats_change_nothing, setup_long, net_teardown)
 {
     float *floats = floats_new(200000, 9);
     struct mr_value value = tensor(floats, 200000);
@@ -185,7 +181,7 @@ static void losses_and_repeats_change_nothing(void **state)
     free(floats);
 }
 
-static void arguments_may_change_once_the_call_has_begun(void **state)
+TEST(arguments_may_change_once_the_call_has_begun, setup_long, net_teardown)
 {
     float *floats = floats_new(FLOATS, 1);
     struct mr_value value = tensor(floats, FLOATS);
@@ -202,7 +198,7 @@ static void arguments_may_change_once_the_call_has_begun(void **state)
 }
 
 /* Begun after it, in the same turn, and there before it. */
-static void small_calls_go_past_long_ones(void **state)
+TEST(small_calls_go_past_long_ones, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 2);
@@ -223,7 +219,7 @@ static void small_calls_go_past_long_ones(void **state)
 }
 
 /* More at a time than memory is for where they come: those wait for each other. */
-static void many_at_a_time_wait_for_memory(void **state)
+TEST(many_at_a_time_wait_for_memory, setup_long, net_teardown)
 {
     enum { CALLS = 6 };
     struct mr_rpc_future *futures[CALLS];
@@ -246,7 +242,7 @@ static void many_at_a_time_wait_for_memory(void **state)
 
 /* ---- limits ---- */
 
-static void what_is_too_long_is_refused_at_once(void **state)
+TEST(what_is_too_long_is_refused_at_once, setup_long, net_teardown)
 {
     float *floats = floats_new(17 * MIB / 4, 4);
     struct mr_value value = tensor(floats, 17 * MIB / 4), bytes = mr_value_i64(17 * MIB);
@@ -271,7 +267,7 @@ static void what_is_too_long_is_refused_at_once(void **state)
 }
 
 /* What is taken is in results that the program holds, so that waiting might not help. */
-static void without_memory_it_is_said_at_once(void **state)
+TEST(without_memory_it_is_said_at_once, setup_long, net_teardown)
 {
     struct mr_value bytes = mr_value_i64(5 * MIB);
     struct mr_rpc *rpc = worker(state, 0);
@@ -318,22 +314,22 @@ static void die_in_the_middle(void **state, uint32_t who, bool answer)
     free(floats);
 }
 
-static void the_caller_dies_in_the_middle_of_a_request(void **state)
+TEST(the_caller_dies_in_the_middle_of_a_request, setup_long, net_teardown)
 {
     die_in_the_middle(state, 0, false);
 }
 
-static void the_callee_dies_in_the_middle_of_a_request(void **state)
+TEST(the_callee_dies_in_the_middle_of_a_request, setup_long, net_teardown)
 {
     die_in_the_middle(state, 1, false);
 }
 
-static void the_caller_dies_in_the_middle_of_an_answer(void **state)
+TEST(the_caller_dies_in_the_middle_of_an_answer, setup_long, net_teardown)
 {
     die_in_the_middle(state, 0, true);
 }
 
-static void the_callee_dies_in_the_middle_of_an_answer(void **state)
+TEST(the_callee_dies_in_the_middle_of_an_answer, setup_long, net_teardown)
 {
     die_in_the_middle(state, 1, true);
 }
@@ -372,12 +368,12 @@ static void give_up_in_the_middle(void **state, const char *function, bool cance
     free(floats);
 }
 
-static void a_timeout_in_the_middle_gives_all_back(void **state)
+TEST(a_timeout_in_the_middle_gives_all_back, setup_long, net_teardown)
 {
     give_up_in_the_middle(state, "count_runs", false);
 }
 
-static void a_cancelled_request_gives_all_back(void **state)
+TEST(a_cancelled_request_gives_all_back, setup_long, net_teardown)
 {
     give_up_in_the_middle(state, "count_runs", true);
 }
@@ -399,7 +395,7 @@ static enum mr_status make_both(struct mr_rpc_call *call, const struct mr_value 
     return status;
 }
 
-static void references_in_an_answer_come_or_go(void **state)
+TEST(references_in_an_answer_come_or_go, setup_long, net_teardown)
 {
     struct net *net = *state;
     struct counted object = {.value = 1};
@@ -436,7 +432,7 @@ static enum mr_status mirror_to_the_silent(struct mr_rpc_call *call, const struc
     return mr_rpc_return(call, arguments[0]);
 }
 
-static void arguments_are_freed_before_the_answer_is_fetched(void **state)
+TEST(arguments_are_freed_before_the_answer_is_fetched, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 7);
@@ -455,7 +451,7 @@ static void arguments_are_freed_before_the_answer_is_fetched(void **state)
 }
 
 /* It waits for memory that another call has, and its caller dies. */
-static void what_waits_for_memory_goes_with_its_caller(void **state)
+TEST(what_waits_for_memory_goes_with_its_caller, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 7);
@@ -485,7 +481,7 @@ static void what_waits_for_memory_goes_with_its_caller(void **state)
 }
 
 /* The receiver has no room: it never looked at the references, which stay the caller's. */
-static void a_refused_request_gives_its_references_back(void **state)
+TEST(a_refused_request_gives_its_references_back, setup_long, net_teardown)
 {
     float *floats = floats_new(FLOATS, 7);
     struct counted object = {.value = 1};
@@ -505,7 +501,7 @@ static void a_refused_request_gives_its_references_back(void **state)
 
 /* ---- values that stay ---- */
 
-static void values_are_made_and_fetched_in_parts(void **state)
+TEST(values_are_made_and_fetched_in_parts, setup_long, net_teardown)
 {
     float *floats = floats_new(FLOATS, 8);
     struct mr_value value = tensor(floats, FLOATS);
@@ -539,7 +535,7 @@ static void *fetch(void *arg)
 }
 
 /* The owner's value is let go of by all while parts of it are asked for. */
-static void a_value_that_is_released_lasts_until_nobody_reads_it(void **state)
+TEST(a_value_that_is_released_lasts_until_nobody_reads_it, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 8);
@@ -583,7 +579,7 @@ static void *read_all(void *arg)
 }
 
 /* A worker that says too early that it has released it harms nobody. */
-static void a_value_that_is_given_away_is_read_to_its_end(void **state)
+TEST(a_value_that_is_given_away_is_read_to_its_end, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 8);
@@ -639,7 +635,7 @@ static enum mr_status ask_raw(void **state, uint8_t op, uint64_t *words, uint32_
     return (enum mr_status)atomic_load(&raw.status);
 }
 
-static void parts_and_notes_of_nothing_are_refused(void **state)
+TEST(parts_and_notes_of_nothing_are_refused, setup_long, net_teardown)
 {
     assert_int_equal(ask_raw(state, MR_OP_RPC_PART, (uint64_t[]){77, 0, 100}, 3), MR_CANCELLED);
     assert_int_equal(ask_raw(state, MR_OP_RPC_PART, (uint64_t[]){77, 1, 0}, 3), MR_OK);
@@ -652,7 +648,7 @@ static void parts_and_notes_of_nothing_are_refused(void **state)
 }
 
 /* A part of a message that is there, and reaches beyond it; and one of somebody else's message. */
-static void parts_beyond_a_message_are_refused(void **state)
+TEST(parts_beyond_a_message_are_refused, setup_long, net_teardown)
 {
     struct net *net = *state;
     float *floats = floats_new(FLOATS, 8);
@@ -674,35 +670,4 @@ static void parts_beyond_a_message_are_refused(void **state)
         pthread_mutex_unlock(&net->lock);
     }
     free(floats);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, setup_long, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(long_messages_go_there_and_back),
-        test(losses_and_repeats_change_nothing),
-        test(arguments_may_change_once_the_call_has_begun),
-        test(small_calls_go_past_long_ones),
-        test(many_at_a_time_wait_for_memory),
-        test(what_is_too_long_is_refused_at_once),
-        test(without_memory_it_is_said_at_once),
-        test(the_caller_dies_in_the_middle_of_a_request),
-        test(the_callee_dies_in_the_middle_of_a_request),
-        test(the_caller_dies_in_the_middle_of_an_answer),
-        test(the_callee_dies_in_the_middle_of_an_answer),
-        test(a_timeout_in_the_middle_gives_all_back),
-        test(a_cancelled_request_gives_all_back),
-        test(references_in_an_answer_come_or_go),
-        test(arguments_are_freed_before_the_answer_is_fetched),
-        test(what_waits_for_memory_goes_with_its_caller),
-        test(a_refused_request_gives_its_references_back),
-        test(values_are_made_and_fetched_in_parts),
-        test(a_value_that_is_released_lasts_until_nobody_reads_it),
-        test(a_value_that_is_given_away_is_read_to_its_end),
-        test(parts_and_notes_of_nothing_are_refused),
-        test(parts_beyond_a_message_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

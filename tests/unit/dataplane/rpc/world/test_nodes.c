@@ -1,14 +1,10 @@
 /* Worlds of several nodes: how they end, and nodes that come again. Ranks 0 and 1 are nodes, the others
  * programs; they meet at rank 0. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/test.h"
 
 #define SECOND_US 1000000u
 #define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */
@@ -48,7 +44,7 @@ static void *shut_down(void *rpc)
 }
 
 /* The other node does not leave, and keeps no world going. */
-static void a_world_is_over_when_the_programs_have_left(void **state)
+TEST(a_world_is_over_when_the_programs_have_left, net_setup, net_teardown)
 {
     struct net *net = *state;
     char why[256];
@@ -71,7 +67,7 @@ static void a_world_is_over_when_the_programs_have_left(void **state)
     assert_int_equal(atomic_load(&net->workers[1].rpc->joined) & MR_DONE, 0);
 }
 
-static void a_world_is_over_when_the_programs_are_dead(void **state)
+TEST(a_world_is_over_when_the_programs_are_dead, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 3, 10000);
@@ -81,7 +77,7 @@ static void a_world_is_over_when_the_programs_are_dead(void **state)
 }
 
 /* Where there is no program, each node that lives keeps the others. */
-static void a_world_of_nodes_is_over_when_the_others_are_dead(void **state)
+TEST(a_world_of_nodes_is_over_when_the_others_are_dead, net_setup, net_teardown)
 {
     struct net *net = *state;
     char why[256];
@@ -94,7 +90,7 @@ static void a_world_of_nodes_is_over_when_the_others_are_dead(void **state)
 
 /* The programs and the first node have a new world; the other node is of the old one, and hears it before the
  * new one is complete, which waits for it. */
-static void a_member_of_an_old_world_is_told_so(void **state)
+TEST(a_member_of_an_old_world_is_told_so, net_setup, net_teardown)
 {
     struct net *net = *state;
     char why[256];
@@ -108,7 +104,7 @@ static void a_member_of_an_old_world_is_told_so(void **state)
 }
 
 /* Its former process is dead at once, for everybody, and it waits until that world is over. */
-static void a_node_that_is_started_again_is_noticed(void **state)
+TEST(a_node_that_is_started_again_is_noticed, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct mr_rpc_worker info;
@@ -130,7 +126,7 @@ static void a_node_that_is_started_again_is_noticed(void **state)
 }
 
 /* Two nodes of one name and rank are a mistake in their configurations, and the first one is not dead. */
-static void a_node_elsewhere_of_the_same_rank_kills_nobody(void **state)
+TEST(a_node_elsewhere_of_the_same_rank_kills_nobody, net_setup, net_teardown)
 {
     struct net *net = *state;
     char why[256];
@@ -141,19 +137,4 @@ static void a_node_elsewhere_of_the_same_rank_kills_nobody(void **state)
     (void)end_of(net, 3, why);
     assert_non_null(strstr(why, "rank 1 is taken by worker \"n1\""));
     made(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL));
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(a_world_is_over_when_the_programs_have_left),
-        test(a_world_is_over_when_the_programs_are_dead),
-        test(a_world_of_nodes_is_over_when_the_others_are_dead),
-        test(a_member_of_an_old_world_is_told_so),
-        test(a_node_that_is_started_again_is_noticed),
-        test(a_node_elsewhere_of_the_same_rank_kills_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

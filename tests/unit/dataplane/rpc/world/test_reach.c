@@ -1,13 +1,9 @@
 /* Where workers meet when several places are named, and members that do not reach each other everywhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/test.h"
 
 #define SECOND_US 1000000u
 
@@ -24,7 +20,7 @@ static void add(struct net *net, const char *name, uint32_t rank)
 /* ---- several places ---- */
 
 /* The first one named is a worker that meets elsewhere itself, or nobody, or cannot be reached. */
-static void the_place_is_found_among_others(void **state)
+TEST(the_place_is_found_among_others, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 3);
@@ -44,7 +40,7 @@ static void the_place_is_found_among_others(void **state)
     made(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL));
 }
 
-static void a_place_that_cannot_be_reached_is_passed_over(void **state)
+TEST(a_place_that_cannot_be_reached_is_passed_over, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 2);
@@ -62,7 +58,7 @@ static void a_place_that_cannot_be_reached_is_passed_over(void **state)
 }
 
 /* Where none of them is the one, the line says who is. */
-static void a_wrong_place_names_the_right_one(void **state)
+TEST(a_wrong_place_names_the_right_one, net_setup, net_teardown)
 {
     struct net *net = *state;
     char error[256] = "";
@@ -80,7 +76,7 @@ static void a_wrong_place_names_the_right_one(void **state)
 
 /* ---- addresses ---- */
 
-static void who_cannot_be_reached_is_named_at_once(void **state)
+TEST(who_cannot_be_reached_is_named_at_once, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 3);
@@ -97,7 +93,7 @@ static void who_cannot_be_reached_is_named_at_once(void **state)
 }
 
 /* It joined from one address, and says that it has another. */
-static void the_other_address_is_tried(void **state)
+TEST(the_other_address_is_tried, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 3);
@@ -117,16 +113,4 @@ static void the_other_address_is_tried(void **state)
     assert_int_equal(m->other_address.port, net->workers[2].other.port);
     assert_memory_equal(m->other_address.ip, net->workers[2].other.ip, 16);
     pthread_mutex_unlock(&net->lock);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(the_place_is_found_among_others),   test(a_place_that_cannot_be_reached_is_passed_over),
-        test(a_wrong_place_names_the_right_one), test(who_cannot_be_reached_is_named_at_once),
-        test(the_other_address_is_tried),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Nodes: held until their functions are there, and stopped while the others go on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/test.h"
 
 #define SECOND_US 1000000u
 #define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */
@@ -61,7 +57,7 @@ static void say_goodbye(struct net *net, uint32_t node)
     } while (waits);
 }
 
-static void what_runs_ends_and_nothing_else_begins(void **state)
+TEST(what_runs_ends_and_nothing_else_begins, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct gate gate;
@@ -98,7 +94,7 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
 }
 
-static void the_rendezvous_says_goodbye_too(void **state)
+TEST(the_rendezvous_says_goodbye_too, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 3, 0);
@@ -114,7 +110,7 @@ static void the_rendezvous_says_goodbye_too(void **state)
 }
 
 /* To one that does not answer it is said again, until it does. */
-static void a_goodbye_is_said_until_it_is_heard(void **state)
+TEST(a_goodbye_is_said_until_it_is_heard, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 3, 1);
@@ -145,7 +141,7 @@ static void expect_parted(struct net *net, uint32_t leaving, uint32_t first, uin
            "");
 }
 
-static void a_program_that_leaves_alone_says_goodbye(void **state)
+TEST(a_program_that_leaves_alone_says_goodbye, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 3, 0);
@@ -153,7 +149,7 @@ static void a_program_that_leaves_alone_says_goodbye(void **state)
     assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
 }
 
-static void a_rendezvous_that_leaves_alone_says_goodbye(void **state)
+TEST(a_rendezvous_that_leaves_alone_says_goodbye, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 3, 3);
@@ -163,7 +159,7 @@ static void a_rendezvous_that_leaves_alone_says_goodbye(void **state)
 }
 
 /* All have agreed that it may go, or it is in no world yet: it has nothing to say. */
-static void who_leaves_with_the_others_says_no_goodbye(void **state)
+TEST(who_leaves_with_the_others_says_no_goodbye, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 2, 0);
@@ -172,7 +168,7 @@ static void who_leaves_with_the_others_says_no_goodbye(void **state)
     assert_int_equal(atomic_load(&net->workers[1].rpc->leaving.parted), 0);
 }
 
-static void a_node_does_not_shut_down(void **state)
+TEST(a_node_does_not_shut_down, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 2, 0);
@@ -181,7 +177,7 @@ static void a_node_does_not_shut_down(void **state)
 }
 
 /* Nobody joins, and it joins nobody, before it is released. */
-static void a_held_one_waits_and_lets_wait(void **state)
+TEST(a_held_one_waits_and_lets_wait, net_setup, net_teardown)
 {
     struct net *net = *state;
     for (uint32_t held = 0; held < 2; held++) {
@@ -219,7 +215,7 @@ static void *shut_down(void *rpc)
     return mr_rpc_shutdown(rpc, 0) == MR_OK ? NULL : rpc;
 }
 
-static void a_world_is_over_when_all_have_left(void **state)
+TEST(a_world_is_over_when_all_have_left, net_setup, net_teardown)
 {
     struct net *net = *state;
     pthread_t thread;
@@ -239,7 +235,7 @@ static void a_world_is_over_when_all_have_left(void **state)
 
 /* While anybody is alive, who wants the rank of another is refused; when nobody is heard of any more he is
  * told to wait. */
-static void who_comes_late_is_refused_or_waits(void **state)
+TEST(who_comes_late_is_refused_or_waits, net_setup, net_teardown)
 {
     struct net *net = *state;
     char error[256] = "";
@@ -268,7 +264,7 @@ static void who_comes_late_is_refused_or_waits(void **state)
     assert_int_equal(end_of(net, 0), MR_AGENT_OVER);
 }
 
-static void one_that_is_refused_or_fenced_knows_it(void **state)
+TEST(one_that_is_refused_or_fenced_knows_it, net_setup, net_teardown)
 {
     struct net *net = *state;
     char error[256] = "", why[256] = "";
@@ -292,7 +288,7 @@ static void one_that_is_refused_or_fenced_knows_it(void **state)
     assert_true(end_of(net, 1) != MR_AGENT_GOES_ON);
 }
 
-static void calls_are_counted(void **state)
+TEST(calls_are_counted, net_setup, net_teardown)
 {
     struct net *net = *state;
     world(net, 2, 0);
@@ -314,25 +310,4 @@ static void calls_are_counted(void **state)
     assert_int_equal(caller->calls_made, 3);
     assert_int_equal(caller->calls_made_failed, 2);
     pthread_mutex_unlock(&net->lock);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(what_runs_ends_and_nothing_else_begins),
-        test(the_rendezvous_says_goodbye_too),
-        test(a_goodbye_is_said_until_it_is_heard),
-        test(a_program_that_leaves_alone_says_goodbye),
-        test(a_rendezvous_that_leaves_alone_says_goodbye),
-        test(who_leaves_with_the_others_says_no_goodbye),
-        test(a_node_does_not_shut_down),
-        test(a_held_one_waits_and_lets_wait),
-        test(a_world_is_over_when_all_have_left),
-        test(who_comes_late_is_refused_or_waits),
-        test(one_that_is_refused_or_fenced_knows_it),
-        test(calls_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

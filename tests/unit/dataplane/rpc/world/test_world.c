@@ -1,16 +1,12 @@
 /* Joining, dying and leaving. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/format/capability.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define SECOND_US 1000000u
@@ -23,7 +19,7 @@ static void expect_text(const char *text, const char *part)
 
 /* ---- joining ---- */
 
-static void a_world_of_one_is_complete_at_once(void **state)
+TEST(a_world_of_one_is_complete_at_once, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 1);
@@ -53,7 +49,7 @@ static bool is_dead(struct net *net, uint32_t of, uint32_t worker)
 }
 
 /* Whichever side is of another version, joining fails at once, and says so. */
-static void a_rendezvous_of_an_older_version_is_named(void **state)
+TEST(a_rendezvous_of_an_older_version_is_named, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 2);
@@ -66,7 +62,7 @@ static void a_rendezvous_of_an_older_version_is_named(void **state)
     expect_not_joined(net, 0, MR_DEADLINE_EXCEEDED, "1 of 2 workers");
 }
 
-static void a_worker_of_an_older_version_is_refused(void **state)
+TEST(a_worker_of_an_older_version_is_refused, net_setup, net_teardown)
 {
     struct net *net = *state;
     char says[200];
@@ -80,7 +76,7 @@ static void a_worker_of_an_older_version_is_refused(void **state)
     expect_not_joined(net, 0, MR_DEADLINE_EXCEEDED, "somebody of another version than this worker's");
 }
 
-static void who_is_missing_is_named(void **state)
+TEST(who_is_missing_is_named, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 4);
@@ -108,7 +104,7 @@ static void complete_without_1(struct net *net)
 }
 
 /* Its program might leave at once, and nobody else has the list. */
-static void the_rendezvous_joins_after_all_have_the_list(void **state)
+TEST(the_rendezvous_joins_after_all_have_the_list, net_setup, net_teardown)
 {
     struct net *net = *state;
     complete_without_1(net);
@@ -118,7 +114,7 @@ static void the_rendezvous_joins_after_all_have_the_list(void **state)
     net_wait_joined(net, 1);
 }
 
-static void the_rendezvous_does_not_wait_for_the_dead(void **state)
+TEST(the_rendezvous_does_not_wait_for_the_dead, net_setup, net_teardown)
 {
     struct net *net = *state;
     complete_without_1(net);
@@ -130,7 +126,7 @@ static void the_rendezvous_does_not_wait_for_the_dead(void **state)
 }
 
 /* Its time to join is over, and the world is there: it may be used. */
-static void a_late_list_does_not_fail_the_rendezvous(void **state)
+TEST(a_late_list_does_not_fail_the_rendezvous, net_setup, net_teardown)
 {
     struct net *net = *state;
     char error[256] = "";
@@ -142,7 +138,7 @@ static void a_late_list_does_not_fail_the_rendezvous(void **state)
     net_wait_joined(net, 1);
 }
 
-static void nobody_at_the_rendezvous_is_said(void **state)
+TEST(nobody_at_the_rendezvous_is_said, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 2);
@@ -171,24 +167,24 @@ static void expect_no_world(void **state, const char *name, uint32_t rank, uint3
     expect_not_joined(net, 0, MR_INVALID_ARGUMENT, why);
 }
 
-static void a_rank_that_is_taken_ends_the_world(void **state)
+TEST(a_rank_that_is_taken_ends_the_world, net_setup, net_teardown)
 {
     expect_no_world(state, "other", 1, 3, "rank 1 is taken by worker \"b\"");
 }
 
-static void a_name_that_is_taken_ends_the_world(void **state)
+TEST(a_name_that_is_taken_ends_the_world, net_setup, net_teardown)
 {
     expect_no_world(state, "b", 2, 3, "the name \"b\" is taken by rank 1");
 }
 
-static void another_world_size_ends_the_world(void **state)
+TEST(another_world_size_ends_the_world, net_setup, net_teardown)
 {
     expect_no_world(state, "c", 2, 4,
                     "worker \"c\" (rank 2) says that world_size is 4, and the rendezvous expects 3");
 }
 
 /* Also one that has not asked before. */
-static void who_comes_after_a_refusal_learns_it(void **state)
+TEST(who_comes_after_a_refusal_learns_it, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 4);
@@ -204,7 +200,7 @@ static void who_comes_after_a_refusal_learns_it(void **state)
 }
 
 /* The rendezvous does not wait for ever for one that has asked, and does not ask again. */
-static void a_refusal_that_one_does_not_learn_ends_the_world(void **state)
+TEST(a_refusal_that_one_does_not_learn_ends_the_world, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 4);
@@ -219,7 +215,7 @@ static void a_refusal_that_one_does_not_learn_ends_the_world(void **state)
 }
 
 /* Another process of the same rank: the first one is not there too. */
-static void one_that_was_started_again_is_not_refused(void **state)
+TEST(one_that_was_started_again_is_not_refused, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 3);
@@ -236,7 +232,7 @@ static void one_that_was_started_again_is_not_refused(void **state)
 }
 
 /* A node's world may be followed by another, for which it is worth waiting; a program's may not. */
-static void the_rank_of_a_silent_one_is_taken_at_a_program(void **state)
+TEST(the_rank_of_a_silent_one_is_taken_at_a_program, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 2);
@@ -248,7 +244,7 @@ static void the_rank_of_a_silent_one_is_taken_at_a_program(void **state)
 }
 
 /* One that gave up before the world was complete makes room for its successor. */
-static void one_who_gave_up_makes_room(void **state)
+TEST(one_who_gave_up_makes_room, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 2);
@@ -264,7 +260,7 @@ static void one_who_gave_up_makes_room(void **state)
 }
 
 /* Nor does the world become complete with it. */
-static void one_who_gave_up_is_missing(void **state)
+TEST(one_who_gave_up_is_missing, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_start(net, 3);
@@ -280,7 +276,7 @@ static void one_who_gave_up_is_missing(void **state)
     net_wait_joined(net, 2);
 }
 
-static void a_bad_configuration_is_refused(void **state)
+TEST(a_bad_configuration_is_refused, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct mr_rpc *rpc;
@@ -306,7 +302,7 @@ static enum mr_status block(struct mr_rpc_call *call, const struct mr_value *arg
     return MR_OK;
 }
 
-static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
+TEST(calls_to_a_worker_that_dies_end_and_name_it, net_setup, net_teardown)
 {
     struct net *net = *state;
     static struct gate gate;
@@ -340,7 +336,7 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
 
 /* The same process, which has forgotten the session in which a call runs: what became of it, and of
  * references in it, is not known. */
-static void a_worker_that_forgot_a_call_is_dead(void **state)
+TEST(a_worker_that_forgot_a_call_is_dead, net_setup, net_teardown)
 {
     struct net *net = *state;
     static struct gate gate;
@@ -369,7 +365,7 @@ static void a_worker_that_forgot_a_call_is_dead(void **state)
 }
 
 /* Nobody calls it: the rendezvous notices, and tells the others. */
-static void an_idle_worker_that_dies_is_noticed_by_all(void **state)
+TEST(an_idle_worker_that_dies_is_noticed_by_all, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 4);
@@ -381,7 +377,7 @@ static void an_idle_worker_that_dies_is_noticed_by_all(void **state)
         assert_false(is_dead(net, i, (i + 1) % 3));
 }
 
-static void the_rest_go_on_without_the_rendezvous(void **state)
+TEST(the_rest_go_on_without_the_rendezvous, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 4);
@@ -403,7 +399,7 @@ static void the_rest_go_on_without_the_rendezvous(void **state)
 }
 
 /* It was cut off for too long: the others do not take it back, and it says so. */
-static void one_who_was_taken_for_dead_learns_of_it(void **state)
+TEST(one_who_was_taken_for_dead_learns_of_it, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -418,7 +414,7 @@ static void one_who_was_taken_for_dead_learns_of_it(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
 }
 
-static void a_short_silence_kills_nobody(void **state)
+TEST(a_short_silence_kills_nobody, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -434,7 +430,7 @@ static void a_short_silence_kills_nobody(void **state)
 }
 
 /* The address answers, but it is another process that knows nothing of what the first promised. */
-static void a_restarted_worker_is_a_dead_one(void **state)
+TEST(a_restarted_worker_is_a_dead_one, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -445,7 +441,7 @@ static void a_restarted_worker_is_a_dead_one(void **state)
 }
 
 /* Nobody had asked it for anything before, nor has the rendezvous heard of it. */
-static void a_restarted_worker_is_known_by_its_first_answer(void **state)
+TEST(a_restarted_worker_is_known_by_its_first_answer, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -456,7 +452,7 @@ static void a_restarted_worker_is_known_by_its_first_answer(void **state)
 }
 
 /* The same of the rendezvous, which nobody calls: what it knew of the world is gone. */
-static void a_restarted_rendezvous_is_a_dead_one(void **state)
+TEST(a_restarted_rendezvous_is_a_dead_one, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -584,7 +580,7 @@ static bool say_quiet(struct mr_rpc *rpc, uint64_t *epoch, bool quiet, uint64_t 
 }
 
 /* Rank 0 leaves, and is quiet; what rank 1 says, epoch after epoch. */
-static void one_quiet_count_does_not_suffice(void **state)
+TEST(one_quiet_count_does_not_suffice, net_setup, net_teardown)
 {
     struct {
         bool quiet;
@@ -618,7 +614,7 @@ static void one_quiet_count_does_not_suffice(void **state)
 }
 
 /* To one that is not the rendezvous, or of another size: nobody counts it. */
-static void what_is_no_leave_is_refused(void **state)
+TEST(what_is_no_leave_is_refused, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leaver;
@@ -644,7 +640,7 @@ static void what_is_no_leave_is_refused(void **state)
 }
 
 /* Between two counts, when another has not spoken yet. */
-static void what_begins_within_an_epoch_counts(void **state)
+TEST(what_begins_within_an_epoch_counts, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leaver;
@@ -673,7 +669,7 @@ static void what_begins_within_an_epoch_counts(void **state)
 }
 
 /* Whoever asks while the rendezvous watches over the end of a world is for the next one. */
-static void who_asks_at_the_end_of_a_world_waits(void **state)
+TEST(who_asks_at_the_end_of_a_world_waits, net_setup, net_teardown)
 {
     struct net *net = *state;
     uint64_t epoch = 1;
@@ -692,7 +688,7 @@ static void who_asks_at_the_end_of_a_world_waits(void **state)
 }
 
 /* One process is one worker. */
-static void nobody_takes_two_ranks(void **state)
+TEST(nobody_takes_two_ranks, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct mr_join_wire join = {.name = "more", .rank = 2, .world_size = 3, .incarnation = 7};
@@ -707,7 +703,7 @@ static void nobody_takes_two_ranks(void **state)
 
 /* All were stopped, as by a suspended machine: nobody takes the others for dead for the time in which he did
  * not look. */
-static void a_pause_of_all_kills_nobody(void **state)
+TEST(a_pause_of_all_kills_nobody, net_setup, net_teardown)
 {
     struct net *net = *state;
     net_world(net, 3);
@@ -724,7 +720,7 @@ static void a_pause_of_all_kills_nobody(void **state)
 
 /* ---- leaving ---- */
 
-static void all_leave_together(void **state)
+TEST(all_leave_together, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leavers[3];
@@ -745,7 +741,7 @@ static void all_leave_together(void **state)
     }
 }
 
-static void who_has_not_left_is_named_and_serves_on(void **state)
+TEST(who_has_not_left_is_named_and_serves_on, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leavers[3];
@@ -771,7 +767,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
 }
 
 /* Their time is up, and they leave with the last one before they ask again: then it is reported to them. */
-static void who_has_left_after_its_time_is_told_once(void **state)
+TEST(who_has_left_after_its_time_is_told_once, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leavers[3];
@@ -796,7 +792,7 @@ static enum mr_status block_then_call(struct mr_rpc_call *call, const struct mr_
     return mr_rpc_sync(mr_rpc_of(call), 0, "f", NULL, 0, NULL, NULL);
 }
 
-static void nobody_leaves_while_a_call_is_under_way(void **state)
+TEST(nobody_leaves_while_a_call_is_under_way, net_setup, net_teardown)
 {
     struct net *net = *state;
     static struct gate gate;
@@ -825,7 +821,7 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
 }
 
 /* Nobody waits for it any more, and yet it runs, and may call. */
-static void nobody_leaves_while_a_function_runs(void **state)
+TEST(nobody_leaves_while_a_function_runs, net_setup, net_teardown)
 {
     struct net *net = *state;
     static struct gate gate;
@@ -856,7 +852,7 @@ static void nobody_leaves_while_a_function_runs(void **state)
 }
 
 /* Neither the rendezvous nor another worker calls after it has left, whoever is still there. */
-static void who_has_left_calls_nobody(void **state)
+TEST(who_has_left_calls_nobody, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leavers[2];
@@ -872,7 +868,7 @@ static void who_has_left_calls_nobody(void **state)
     }
 }
 
-static void the_dead_are_not_waited_for(void **state)
+TEST(the_dead_are_not_waited_for, net_setup, net_teardown)
 {
     struct net *net = *state;
     struct leaver leavers[2];
@@ -890,7 +886,7 @@ static enum mr_status call_blocked(struct mr_rpc_call *call, const struct mr_val
     return mr_rpc_sync(mr_rpc_of(call), 1, "block", NULL, 0, NULL, NULL);
 }
 
-static void destroying_ends_calls(void **state)
+TEST(destroying_ends_calls, net_setup, net_teardown)
 {
     struct net *net = *state;
     static struct gate gate;
@@ -910,54 +906,4 @@ static void destroying_ends_calls(void **state)
     for (uint32_t i = 0; i < 2; i++)
         mr_rpc_future_destroy(futures[i]);
     gate_open(&gate);
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        test(a_world_of_one_is_complete_at_once),
-        test(a_rendezvous_of_an_older_version_is_named),
-        test(a_worker_of_an_older_version_is_refused),
-        test(who_is_missing_is_named),
-        test(nobody_at_the_rendezvous_is_said),
-        test(the_rendezvous_joins_after_all_have_the_list),
-        test(the_rendezvous_does_not_wait_for_the_dead),
-        test(a_late_list_does_not_fail_the_rendezvous),
-        test(a_rank_that_is_taken_ends_the_world),
-        test(a_name_that_is_taken_ends_the_world),
-        test(another_world_size_ends_the_world),
-        test(who_comes_after_a_refusal_learns_it),
-        test(a_refusal_that_one_does_not_learn_ends_the_world),
-        test(one_that_was_started_again_is_not_refused),
-        test(who_asks_at_the_end_of_a_world_waits),
-        test(one_who_gave_up_makes_room),
-        test(a_bad_configuration_is_refused),
-        test(calls_to_a_worker_that_dies_end_and_name_it),
-        test(an_idle_worker_that_dies_is_noticed_by_all),
-        test(the_rest_go_on_without_the_rendezvous),
-        test(one_who_was_taken_for_dead_learns_of_it),
-        test(a_short_silence_kills_nobody),
-        test(a_restarted_worker_is_a_dead_one),
-        test(a_restarted_worker_is_known_by_its_first_answer),
-        test(a_restarted_rendezvous_is_a_dead_one),
-        test(who_has_left_after_its_time_is_told_once),
-        test(one_who_gave_up_is_missing),
-        test(one_quiet_count_does_not_suffice),
-        test(what_is_no_leave_is_refused),
-        test(what_begins_within_an_epoch_counts),
-        test(nobody_takes_two_ranks),
-        test(a_pause_of_all_kills_nobody),
-        test(all_leave_together),
-        test(who_has_not_left_is_named_and_serves_on),
-        test(nobody_leaves_while_a_call_is_under_way),
-        test(nobody_leaves_while_a_function_runs),
-        test(who_has_left_calls_nobody),
-        test(a_worker_that_forgot_a_call_is_dead),
-        test(the_rank_of_a_silent_one_is_taken_at_a_program),
-        test(the_dead_are_not_waited_for),
-        test(destroying_ends_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/buddy.h"
+#include "tests/test.h"
 
 static uint8_t *region_of(size_t bytes)
 {
@@ -24,7 +20,7 @@ static uint64_t next_random(uint64_t *seed)
     return z ^ (z >> 31);
 }
 
-static void sizes_are_powers_of_two(void **state)
+TEST(sizes_are_powers_of_two)
 {
     assert_int_equal(mr_buddy_block_bytes(0), 256);
     assert_int_equal(mr_buddy_block_bytes(1), 256);
@@ -37,7 +33,7 @@ static void sizes_are_powers_of_two(void **state)
     assert_int_equal(mr_buddy_block_bytes(SIZE_MAX), 0);
 }
 
-static void a_region_without_room_for_a_block_is_refused(void **state)
+TEST(a_region_without_room_for_a_block_is_refused)
 {
     uint8_t *region = region_of(256);
     assert_null(mr_buddy_create(region, 0));
@@ -51,7 +47,7 @@ static void a_region_without_room_for_a_block_is_refused(void **state)
     free(region);
 }
 
-static void the_whole_region_can_be_one_block(void **state)
+TEST(the_whole_region_can_be_one_block)
 {
     size_t bytes = 1u << 20;
     uint8_t *region = region_of(bytes);
@@ -73,7 +69,7 @@ static void the_whole_region_can_be_one_block(void **state)
 }
 
 /* Small blocks are kept unmerged; something larger must still find their room. */
-static void small_blocks_are_merged_when_a_large_one_needs_them(void **state)
+TEST(small_blocks_are_merged_when_a_large_one_needs_them)
 {
     enum { BLOCKS = 4096 };
     size_t bytes = BLOCKS * 256;
@@ -95,7 +91,7 @@ static void small_blocks_are_merged_when_a_large_one_needs_them(void **state)
     free(region);
 }
 
-static void a_region_of_any_length_is_used_whole(void **state)
+TEST(a_region_of_any_length_is_used_whole)
 {
     static const size_t units[] = {1, 2, 3, 5, 7, 100, 1023, 1025, 1999};
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
@@ -115,7 +111,7 @@ static void a_region_of_any_length_is_used_whole(void **state)
     }
 }
 
-static void the_last_small_block_freed_is_the_next_one_given(void **state)
+TEST(the_last_small_block_freed_is_the_next_one_given)
 {
     uint8_t *region = region_of(1u << 16);
     struct mr_buddy *b = mr_buddy_create(region, 1u << 16);
@@ -194,7 +190,7 @@ static void model_free(struct model *m, uint32_t index)
     m->live[index] = m->live[--m->live_count];
 }
 
-static void random_use_agrees_with_a_model(void **state)
+TEST(random_use_agrees_with_a_model)
 {
     static struct model m;
     for (uint64_t run = 0; run < 8; run++) {
@@ -226,7 +222,7 @@ static void random_use_agrees_with_a_model(void **state)
 #include <sanitizer/asan_interface.h>
 
 /* AddressSanitizer notices what touches free blocks, and the memory beyond the last block in use. */
-static void what_is_not_in_use_is_marked(void **state)
+TEST(what_is_not_in_use_is_marked)
 {
     enum { BLOCK = 4096, FAR = 8 << 20, BYTES = 64 << 20, NEAR = 1 << 20 };
     uint8_t *region = region_of(BYTES);
@@ -249,20 +245,3 @@ static void what_is_not_in_use_is_marked(void **state)
     free(region);
 }
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_powers_of_two),
-        cmocka_unit_test(a_region_without_room_for_a_block_is_refused),
-        cmocka_unit_test(the_whole_region_can_be_one_block),
-        cmocka_unit_test(small_blocks_are_merged_when_a_large_one_needs_them),
-        cmocka_unit_test(a_region_of_any_length_is_used_whole),
-        cmocka_unit_test(the_last_small_block_freed_is_the_next_one_given),
-        cmocka_unit_test(random_use_agrees_with_a_model),
-#ifdef __SANITIZE_ADDRESS__
-        cmocka_unit_test(what_is_not_in_use_is_marked),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -1,13 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "dataplane/wire/base/cli.h"
+#include "tests/test.h"
 
 static struct {
     bool flag;
@@ -82,9 +79,8 @@ static bool parse(int argc, char **argv)
     parse((int)(sizeof((char *[]){"try", __VA_ARGS__}) / sizeof(char *)),                                    \
           (char *[]){"try", __VA_ARGS__, NULL})
 
-static void test_every_kind(void **state)
+TEST(test_every_kind)
 {
-    (void)state;
     assert_true(PARSE("a", "--flag", "--text", "x y", "--u32=4294967295", "--u64", "0xffffffffffffffff",
                       "--number", "-1.5e-3", "b"));
     assert_true(got.flag);
@@ -106,18 +102,16 @@ static void test_every_kind(void **state)
     assert_string_equal(printed, "");
 }
 
-static void test_what_is_not_given_stays(void **state)
+TEST(test_what_is_not_given_stays)
 {
-    (void)state;
     assert_true(PARSE("a"));
     assert_false(got.flag);
     assert_null(got.text);
     assert_int_equal(word_count, 1);
 }
 
-static void test_empty_values_and_the_end_of_options(void **state)
+TEST(test_empty_values_and_the_end_of_options)
 {
-    (void)state;
     assert_true(PARSE("--text=", "--", "--flag"));
     assert_string_equal(got.text, "");
     assert_false(got.flag);
@@ -136,13 +130,12 @@ static void expect_usage_error(bool went_on, const char *text)
     assert_true(strncmp(printed, "millrace try it: ", 17) == 0);
 }
 
-static void test_mistakes_are_named(void **state)
+TEST(test_mistakes_are_named)
 {
     expect_usage_error(PARSE("a", "--text", "x", "--text", "y"), "--text is given twice; see");
     expect_usage_error(PARSE("a", "--u32=1", "--flag", "--u32", "1"), "--u32 is given twice; see");
     assert_true(PARSE("a", "--text", "--text", "--u32=1")); /* the second one is the first one's value */
     assert_string_equal(got.text, "--text");
-    (void)state;
     expect_usage_error(PARSE("a", "--nope"), "unknown option --nope; see millrace try it --help");
     expect_usage_error(PARSE("a", "--fla"), "unknown option --fla");
     expect_usage_error(PARSE("a", "--flags"), "unknown option --flags");
@@ -171,9 +164,8 @@ static void test_mistakes_are_named(void **state)
     expect_usage_error(PARSE("a", "--Further", "x"), "unknown option --Further");
 }
 
-static void test_help_tells_every_option(void **state)
+TEST(test_help_tells_every_option)
 {
-    (void)state;
     assert_false(PARSE("--help"));
     assert_int_equal(exit_code, 0);
     assert_non_null(strstr(printed, "usage: millrace try it A [B]"));
@@ -193,16 +185,4 @@ static void test_help_tells_every_option(void **state)
     assert_string_equal(printed, "millrace try it " MR_VERSION "\n");
     assert_false(PARSE("a", "-h"));
     assert_int_equal(exit_code, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),
-        cmocka_unit_test(test_what_is_not_given_stays),
-        cmocka_unit_test(test_empty_values_and_the_end_of_options),
-        cmocka_unit_test(test_mistakes_are_named),
-        cmocka_unit_test(test_help_tells_every_option),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

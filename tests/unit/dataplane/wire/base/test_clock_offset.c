@@ -1,9 +1,6 @@
 /* The estimate of a peer's clock: however the delays divide, the truth is within the error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock_offset.h"
+#include "tests/test.h"
 
 static void check(uint64_t begin_ns, int64_t ahead_ns, uint64_t there_ns, uint64_t back_ns)
 {
@@ -16,7 +13,7 @@ static void check(uint64_t begin_ns, int64_t ahead_ns, uint64_t there_ns, uint64
     assert_int_equal(error_ns, (there_ns + back_ns + 1) / 2);
 }
 
-static void the_error_bounds_asymmetric_delays(void **state)
+TEST(the_error_bounds_asymmetric_delays)
 {
     static const uint64_t delays_ns[] = {0, 1, 20, 15001, 7000000};
     static const int64_t ahead_ns[] = {0, 1, -1, 5000000000, -86400000000000};
@@ -26,20 +23,11 @@ static void the_error_bounds_asymmetric_delays(void **state)
                 check(UINT64_C(100000000000000), ahead_ns[a], delays_ns[there], delays_ns[back]);
 }
 
-static void equal_ways_give_the_offset_itself(void **state)
+TEST(equal_ways_give_the_offset_itself)
 {
     int64_t offset_ns;
     uint64_t error_ns;
     mr_clock_exchange(1000, 51000 + 40, 1080, &offset_ns, &error_ns);
     assert_int_equal(offset_ns, 50000);
     assert_int_equal(error_ns, 40);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_error_bounds_asymmetric_delays),
-        cmocka_unit_test(equal_ways_give_the_offset_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Which fields a line has in systemd's journal, and when lines go there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dataplane/wire/base/journal.h"
+#include "tests/test.h"
 
 static const struct mr_log_identity who = {.program = "millraced", .node = "node-1"};
 
@@ -23,7 +20,7 @@ static void make(enum mr_log_level level, struct mr_journal_entry *out)
     mr_journal_entry_make(&r, &who, out);
 }
 
-static void an_entry_has_every_field(void **state)
+TEST(an_entry_has_every_field)
 {
     static const char *const expected[] = {"MESSAGE=one\ntwo",
                                            "PRIORITY=6",
@@ -44,7 +41,7 @@ static void an_entry_has_every_field(void **state)
     }
 }
 
-static void levels_are_priorities(void **state)
+TEST(levels_are_priorities)
 {
     static const char *const priorities[] = {"PRIORITY=3", "PRIORITY=4", "PRIORITY=6", "PRIORITY=7"};
     static struct mr_journal_entry e;
@@ -54,7 +51,7 @@ static void levels_are_priorities(void **state)
     }
 }
 
-static void all_of_the_longest_fit(void **state)
+TEST(all_of_the_longest_fit)
 {
     static struct mr_log_site site = {.event = "saved", .file = "ps/control/control.c", .line = 1};
     static struct mr_log_record r = {.site = &site};
@@ -73,7 +70,7 @@ static void all_of_the_longest_fit(void **state)
 
 /* systemd names the socket by its device and inode; a shell that started the program may have put a file
  * in its place. */
-static void the_stream_is_compared(void **state)
+TEST(the_stream_is_compared)
 {
     int pair[2], other[2];
     char stream[64], longer[80];
@@ -94,15 +91,4 @@ static void the_stream_is_compared(void **state)
         close(pair[i]);
         close(other[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_entry_has_every_field),
-        cmocka_unit_test(levels_are_priorities),
-        cmocka_unit_test(all_of_the_longest_fit),
-        cmocka_unit_test(the_stream_is_compared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* The log as a whole: levels, bursts of places, threads that wait for their lines and one that does not,
  * and a reader that takes none. Standard error is a pipe to the test. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +10,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/log_queue.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define THREADS 4u
@@ -87,7 +84,7 @@ static void wait_for(const char *what, uint32_t times)
         fail_msg("%u times \"%s\", not %u, in:\n%s", count(what), what, times, captured.text);
 }
 
-static void levels_are_thresholds(void **state)
+TEST(levels_are_thresholds, set_up, tear_down)
 {
     for (int level = MR_LOG_ERROR; level <= MR_LOG_DEBUG; level++) {
         captured.bytes = 0;
@@ -104,7 +101,7 @@ static void levels_are_thresholds(void **state)
 }
 
 /* Neither in its text nor in a field. */
-static void a_line_gives_a_terminal_no_commands(void **state)
+TEST(a_line_gives_a_terminal_no_commands, set_up, tear_down)
 {
     configure(MR_LOG_INFO, 0);
     captured.bytes = 0;
@@ -120,7 +117,7 @@ static void a_line_gives_a_terminal_no_commands(void **state)
     assert_int_equal(count("xc2"), 1);
 }
 
-static void a_line_is_written_when_the_call_returns(void **state)
+TEST(a_line_is_written_when_the_call_returns, set_up, tear_down)
 {
     assert_true(mr_log_start());
     for (uint32_t i = 0; i < LINES; i++) {
@@ -153,7 +150,7 @@ static void hear(void *arg, const char *event, const char *message)
 }
 
 /* Also to lines that are not written; debug is for people who debug. */
-static void a_listener_is_told_of_lines_from_info_on(void **state)
+TEST(a_listener_is_told_of_lines_from_info_on, set_up, tear_down)
 {
     struct heard heard = {0};
     configure(MR_LOG_ERROR, 0);
@@ -173,7 +170,7 @@ static void a_listener_is_told_of_lines_from_info_on(void **state)
     assert_non_null(strstr(captured.text, "this is written, too"));
 }
 
-static void lines_of_threads_do_not_mix(void **state)
+TEST(lines_of_threads_do_not_mix, set_up, tear_down)
 {
     pthread_t threads[THREADS];
     uint32_t numbers[THREADS];
@@ -202,7 +199,7 @@ static void one_place(uint32_t times)
 }
 
 /* What is beyond a burst is counted and told; other places are not affected. */
-static void bursts_are_told(void **state)
+TEST(bursts_are_told, set_up, tear_down)
 {
     configure(MR_LOG_INFO, 10);
     assert_true(mr_log_start());
@@ -219,7 +216,7 @@ static void bursts_are_told(void **state)
     mr_log_stop();
 }
 
-static void the_end_tells_what_was_suppressed(void **state)
+TEST(the_end_tells_what_was_suppressed, set_up, tear_down)
 {
     configure(MR_LOG_INFO, 10);
     assert_true(mr_log_start());
@@ -264,7 +261,7 @@ static void *never_wait(void *arg)
 }
 
 /* A thread waits a tenth of a second once, and not again while nothing is taken; what is lost is reported. */
-static void nobody_reads(void **state)
+TEST(nobody_reads, set_up, tear_down)
 {
     pthread_t core;
     uint64_t us = UINT64_MAX;
@@ -285,7 +282,7 @@ static void nobody_reads(void **state)
     mr_log_stop();
 }
 
-static void a_journal_that_is_not_there_is_refused(void **state)
+TEST(a_journal_that_is_not_there_is_refused, set_up, tear_down)
 {
     const struct mr_log_options options = {
         .program = "test", .node = "", .level = MR_LOG_ERROR, .journal = MR_LOG_JOURNAL_YES};
@@ -297,20 +294,4 @@ static void a_journal_that_is_not_there_is_refused(void **state)
     mr_log_info("still", "as before");
     take(0);
     assert_int_equal(count("level=info"), 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(levels_are_thresholds, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_line_gives_a_terminal_no_commands, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_line_is_written_when_the_call_returns, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_listener_is_told_of_lines_from_info_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bursts_are_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_end_tells_what_was_suppressed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nobody_reads, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_journal_that_is_not_there_is_refused, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* A limit on lines of one place, with a clock of the test's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include "dataplane/wire/base/log_burst.h"
+#include "tests/test.h"
 
 #define RATE    5u
 #define THREADS 4u
@@ -18,7 +15,7 @@ static uint32_t admitted(struct mr_log_burst *b, uint32_t lines, uint64_t now_ms
     return count;
 }
 
-static void so_many_go_in_a_second(void **state)
+TEST(so_many_go_in_a_second)
 {
     struct mr_log_burst b = {0};
     assert_int_equal(admitted(&b, 3, 1000), 3);
@@ -27,7 +24,7 @@ static void so_many_go_in_a_second(void **state)
     assert_int_equal(admitted(&b, 10, 1000000), RATE);
 }
 
-static void zero_is_no_limit(void **state)
+TEST(zero_is_no_limit)
 {
     struct mr_log_burst b = {0};
     uint64_t lasted_ms;
@@ -36,7 +33,7 @@ static void zero_is_no_limit(void **state)
     assert_int_equal(mr_log_burst_over(&b, 10000, true, &lasted_ms), 0);
 }
 
-static void what_was_suppressed_is_told_once_and_late(void **state)
+TEST(what_was_suppressed_is_told_once_and_late)
 {
     struct mr_log_burst b = {0};
     uint64_t lasted_ms = 7;
@@ -52,7 +49,7 @@ static void what_was_suppressed_is_told_once_and_late(void **state)
     assert_int_equal(lasted_ms, 0);
 }
 
-static void a_burst_without_end_is_told_each_minute(void **state)
+TEST(a_burst_without_end_is_told_each_minute)
 {
     struct mr_log_burst b = {0};
     uint64_t lasted_ms, told_ms = 0;
@@ -64,7 +61,7 @@ static void a_burst_without_end_is_told_each_minute(void **state)
     assert_int_in_range(told_ms, 61000, 61200);
 }
 
-static void the_end_tells_at_once(void **state)
+TEST(the_end_tells_at_once)
 {
     struct mr_log_burst b = {0};
     uint64_t lasted_ms;
@@ -83,7 +80,7 @@ static void *log_a_lot(void *arg)
 }
 
 /* No line is counted twice, and none is forgotten. */
-static void threads_share_a_burst(void **state)
+TEST(threads_share_a_burst)
 {
     pthread_t threads[THREADS];
     uint64_t lasted_ms;
@@ -93,17 +90,4 @@ static void threads_share_a_burst(void **state)
         pthread_join(threads[i], NULL);
     assert_int_equal(atomic_load(&shared_admitted), RATE);
     assert_int_equal(mr_log_burst_over(&shared, 6000, false, &lasted_ms), THREADS * LINES - RATE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(so_many_go_in_a_second),
-        cmocka_unit_test(zero_is_no_limit),
-        cmocka_unit_test(what_was_suppressed_is_told_once_and_late),
-        cmocka_unit_test(a_burst_without_end_is_told_each_minute),
-        cmocka_unit_test(the_end_tells_at_once),
-        cmocka_unit_test(threads_share_a_burst),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Lines of the log in each format, whatever is in them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/log_line.h"
+#include "tests/test.h"
 
 static struct mr_log_site site = {
     .level = MR_LOG_INFO, .event = "saved", .file = "../ps/control/control_saves.c", .line = 12};
@@ -33,7 +30,7 @@ static const char *line_of(const struct mr_log_record *r, enum mr_log_format for
     return line;
 }
 
-static void text_is_a_sentence(void **state)
+TEST(text_is_a_sentence)
 {
     struct mr_log_record r = record_of(MR_LOG_INFO, "saved checkpoint 7: \"x\"\n\ttwice \x7f");
     mr_log_record_fields(&r, &(struct mr_log_field){.name = "ms", .number = 3}, 1);
@@ -48,7 +45,7 @@ static void text_is_a_sentence(void **state)
     assert_string_equal(line_of(&r, MR_LOG_TEXT), "2023-11-14T22:13:20.007Z millraced: debug: x");
 }
 
-static void logfmt_quotes_what_it_must(void **state)
+TEST(logfmt_quotes_what_it_must)
 {
     const struct mr_log_field fields[] = {{.name = "checkpoint", .number = UINT64_MAX},
                                           {.name = "directory", .text = "/a"},
@@ -62,7 +59,7 @@ static void logfmt_quotes_what_it_must(void **state)
                         "odd=\"a=\\\"b\\\" \\\\ \\\\x01\\\\xff\xe2\x82\xac\"");
 }
 
-static void a_program_without_a_name_has_no_node(void **state)
+TEST(a_program_without_a_name_has_no_node)
 {
     const struct mr_log_identity nobody = {.program = "millrace-hub"};
     struct mr_log_record r = record_of(MR_LOG_INFO, "a");
@@ -72,7 +69,7 @@ static void a_program_without_a_name_has_no_node(void **state)
                         "ts=2023-11-14T22:13:20.007Z level=info component=control event=saved msg=\"a\"");
 }
 
-static void the_component_is_the_folder(void **state)
+TEST(the_component_is_the_folder)
 {
     static const struct {
         const char *file, *folder;
@@ -88,7 +85,7 @@ static void the_component_is_the_folder(void **state)
     }
 }
 
-static void names_are_parsed(void **state)
+TEST(names_are_parsed)
 {
     enum mr_log_level level = MR_LOG_ERROR;
     enum mr_log_format format = MR_LOG_TEXT;
@@ -123,7 +120,7 @@ static const char *text_of(const json_t *o, const char *name)
     return json_string_value(json_object_get(o, name));
 }
 
-static void json_has_every_part(void **state)
+TEST(json_has_every_part)
 {
     const struct mr_log_field fields[] = {{.name = "checkpoint", .number = 7},
                                           {.name = "directory", .text = "/var/lib/\"x\""}};
@@ -143,7 +140,7 @@ static void json_has_every_part(void **state)
 }
 
 /* What is no UTF-8 becomes U+FFFD; what is stays. */
-static void json_takes_any_bytes(void **state)
+TEST(json_takes_any_bytes)
 {
     static const struct {
         const char *in, *out;
@@ -170,7 +167,7 @@ static void json_takes_any_bytes(void **state)
     }
 }
 
-static void random_bytes_are_json(void **state)
+TEST(random_bytes_are_json)
 {
     unsigned short seed[3] = {1, 2, 3};
     for (int i = 0; i < 2000; i++) {
@@ -185,7 +182,7 @@ static void random_bytes_are_json(void **state)
 }
 
 /* The longest of everything, of bytes that take most room. */
-static void every_line_fits(void **state)
+TEST(every_line_fits)
 {
     static struct mr_log_record r;
     struct mr_log_field fields[MR_LOG_FIELDS_MAX + 1];
@@ -201,20 +198,4 @@ static void every_line_fits(void **state)
     assert_int_equal(strlen(text_of(o, "abcdefgh")), MR_LOG_TEXTS_BYTES - 1);
     assert_string_equal(text_of(o, "h"), ""); /* no room was left */
     json_decref(o);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_a_sentence),
-        cmocka_unit_test(logfmt_quotes_what_it_must),
-        cmocka_unit_test(a_program_without_a_name_has_no_node),
-        cmocka_unit_test(the_component_is_the_folder),
-        cmocka_unit_test(json_has_every_part),
-        cmocka_unit_test(names_are_parsed),
-        cmocka_unit_test(json_takes_any_bytes),
-        cmocka_unit_test(random_bytes_are_json),
-        cmocka_unit_test(every_line_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* What others say, for terminals. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/printable.h"
+#include "tests/test.h"
 
 static char out[64];
 
@@ -15,17 +12,15 @@ static const char *shown(const char *text)
     return out;
 }
 
-static void people_read_what_is_text(void **state)
+TEST(people_read_what_is_text)
 {
-    (void)state;
     assert_string_equal(shown(""), "");
     assert_string_equal(shown("worker-1:cpu \\ \"x\" ~"), "worker-1:cpu \\ \"x\" ~");
     assert_string_equal(shown("Zürich 東京 \U0001f600 a\u0301"), "Zürich 東京 \U0001f600 a\u0301");
 }
 
-static void a_terminal_gets_no_commands(void **state)
+TEST(a_terminal_gets_no_commands)
 {
-    (void)state;
     assert_string_equal(shown("\033]0;title\a\033[2J"), "\\x1b]0;title\\x07\\x1b[2J");
     assert_string_equal(shown("one\r\ntwo\tthree\b\x7f"), "one\\x0d\\x0atwo\\x09three\\x08\\x7f");
     assert_string_equal(shown("\xc2\x9b"
@@ -37,18 +32,16 @@ static void a_terminal_gets_no_commands(void **state)
     assert_string_equal(out, "a\\x00b");
 }
 
-static void what_is_no_utf_8_is_seen(void **state)
+TEST(what_is_no_utf_8_is_seen)
 {
-    (void)state;
     assert_string_equal(shown("\xff\xc0\xafz\xe2\x82"), "\\xff\\xc0\\xafz\\xe2\\x82");
     assert_string_equal(shown("\x9b\xed\xa0\x80"), "\\x9b\\xed\\xa0\\x80");
     assert_int_equal(mr_printable(out, sizeof(out), "\xe2\x82\xac", 2), 8); /* half of a character */
 }
 
-static void the_length_is_bounded(void **state)
+TEST(the_length_is_bounded)
 {
     char small[8];
-    (void)state;
     assert_int_equal(mr_printable(small, sizeof(small), "1234567", 7), 7);
     assert_string_equal(small, "1234567");
     assert_int_equal(mr_printable(small, sizeof(small), "12345678", 8), 7);
@@ -61,27 +54,14 @@ static void the_length_is_bounded(void **state)
     assert_string_equal(small, "...");
 }
 
-static void in_its_place(void **state)
+TEST(in_its_place)
 {
     static char large[8192];
     char text[16] = "fine", bad[16] = "\033[1m", full[4] = "\033\033\033";
-    (void)state;
     assert_string_equal(mr_make_printable(text, sizeof(text)), "fine");
     assert_string_equal(mr_make_printable(bad, sizeof(bad)), "\\x1b[1m");
     assert_string_equal(mr_make_printable(full, sizeof(full)), "...");
     memset(large, 'x', sizeof(large) - 1);
     large[0] = '\n';
     assert_int_equal(strlen(mr_make_printable(large, sizeof(large))), MR_PRINTABLE_BYTES_MAX - 1 + 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(people_read_what_is_text),
-        cmocka_unit_test(a_terminal_gets_no_commands),
-        cmocka_unit_test(what_is_no_utf_8_is_seen),
-        cmocka_unit_test(the_length_is_bounded),
-        cmocka_unit_test(in_its_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

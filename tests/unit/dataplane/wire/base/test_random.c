@@ -1,13 +1,9 @@
 /* Random bytes where the kernel gives some at a time, is interrupted, or refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/random.h"
+#include "tests/test.h"
 
 static struct {
     int error; /* 0: none */
@@ -31,10 +27,9 @@ ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags)
     return (ssize_t)given;
 }
 
-static void all_bytes_come(void **state)
+TEST(all_bytes_come)
 {
     uint8_t bytes[100];
-    (void)state;
     kernel.at_once = 7;
     kernel.interruptions = 3;
     memset(bytes, 0, sizeof(bytes));
@@ -47,11 +42,10 @@ static void all_bytes_come(void **state)
     assert_int_equal(kernel.calls, 3 + 15);
 }
 
-static void a_refusal_is_not_asked_again(void **state)
+TEST(a_refusal_is_not_asked_again)
 {
     static const int errors[] = {EPERM, ENOSYS, EAGAIN};
     uint8_t bytes[64], more[64];
-    (void)state;
     for (uint32_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         kernel.error = errors[i];
         kernel.calls = 0;
@@ -62,13 +56,4 @@ static void a_refusal_is_not_asked_again(void **state)
         assert_int_equal(kernel.calls, 2);
         assert_memory_not_equal(bytes, more, sizeof(bytes));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_bytes_come),
-        cmocka_unit_test(a_refusal_is_not_asked_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* Files as the kernel shows them, below a directory of the test's own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/system_file.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 static void write_file(const char *directory, const char *name, const char *content)
@@ -20,7 +16,7 @@ static void write_file(const char *directory, const char *name, const char *cont
     assert_int_equal(fclose(file), 0);
 }
 
-static void files_are_read_as_far_as_there_is_room(void **state)
+TEST(files_are_read_as_far_as_there_is_room)
 {
     char *directory = temporary_directory_make(), text[8], long_path[8192];
     write_file(directory, "list", "0-3,8\nmore\n");
@@ -35,7 +31,7 @@ static void files_are_read_as_far_as_there_is_room(void **state)
     assert_int_equal(temporary_directory_remove(directory), 0);
 }
 
-static void fields_begin_a_line(void **state)
+TEST(fields_begin_a_line)
 {
     static const char meminfo[] = "MemTotal:  49 kB\nHugePages_Total:    1024\nHugepagesize:  2048 kB\n";
     assert_ptr_equal(mr_system_field(meminfo, "MemTotal:"), meminfo + 9);
@@ -45,18 +41,8 @@ static void fields_begin_a_line(void **state)
     assert_null(mr_system_field("", "MemTotal:"));
 }
 
-static void the_machine_itself(void **state)
+TEST(the_machine_itself)
 {
     static char text[65536];
     assert_non_null(mr_system_field(mr_system_read("", MR_SYSTEM_MEMINFO, text, sizeof(text)), "MemTotal:"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_read_as_far_as_there_is_room),
-        cmocka_unit_test(fields_begin_a_line),
-        cmocka_unit_test(the_machine_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/base/timer_wheel.h"
+#include "tests/test.h"
 
 #define TICK MR_TIMER_TICK_US
 
@@ -18,13 +14,13 @@ static int setup(void **state)
     return 0;
 }
 
-static void empty_wheel_has_nothing(void **state)
+TEST(empty_wheel_has_nothing, setup)
 {
     assert_null(mr_timer_take(&wheel, UINT64_MAX));
     assert_int_equal(mr_timer_next_us(&wheel), UINT64_MAX);
 }
 
-static void fires_at_its_time_and_not_before(void **state)
+TEST(fires_at_its_time_and_not_before, setup)
 {
     static const uint64_t delays_us[] = {1,          TICK - 1,    TICK,        TICK + 1, 255 * TICK,
                                          256 * TICK, 257 * TICK,  5000000,     60000000, 536000000,
@@ -49,7 +45,7 @@ static void fires_at_its_time_and_not_before(void **state)
     }
 }
 
-static void a_passed_time_fires_within_a_tick(void **state)
+TEST(a_passed_time_fires_within_a_tick, setup)
 {
     struct mr_timer t = {0};
     mr_timer_arm(&wheel, &t, 1000000, 5);
@@ -57,7 +53,7 @@ static void a_passed_time_fires_within_a_tick(void **state)
     assert_ptr_equal(mr_timer_take(&wheel, 1000000 + TICK), &t);
 }
 
-static void disarming_is_final_and_harmless(void **state)
+TEST(disarming_is_final_and_harmless, setup)
 {
     struct mr_timer t = {0};
     mr_timer_disarm(&wheel, &t);
@@ -68,7 +64,7 @@ static void disarming_is_final_and_harmless(void **state)
     assert_int_equal(mr_timer_next_us(&wheel), UINT64_MAX);
 }
 
-static void arming_again_moves_it(void **state)
+TEST(arming_again_moves_it, setup)
 {
     struct mr_timer t = {0};
     mr_timer_arm(&wheel, &t, 0, 5000);
@@ -78,7 +74,7 @@ static void arming_again_moves_it(void **state)
     assert_null(mr_timer_take(&wheel, UINT64_MAX >> 1));
 }
 
-static void one_armed_for_later_does_not_come_out_now(void **state)
+TEST(one_armed_for_later_does_not_come_out_now, setup)
 {
     struct mr_timer t = {0};
     mr_timer_arm(&wheel, &t, 0, 100);
@@ -90,7 +86,7 @@ static void one_armed_for_later_does_not_come_out_now(void **state)
 #define MANY 2000
 
 /* Against a list that is searched for what is due. */
-static void agrees_with_a_plain_list(void **state)
+TEST(agrees_with_a_plain_list, setup)
 {
     static struct mr_timer timers[MANY];
     static uint64_t at_us[MANY];
@@ -123,18 +119,4 @@ static void agrees_with_a_plain_list(void **state)
         assert_int_equal(mr_timer_armed(&timers[i]), at_us[i] != 0);
     }
     assert_true(fired > MANY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(empty_wheel_has_nothing, setup),
-        cmocka_unit_test_setup(fires_at_its_time_and_not_before, setup),
-        cmocka_unit_test_setup(a_passed_time_fires_within_a_tick, setup),
-        cmocka_unit_test_setup(disarming_is_final_and_harmless, setup),
-        cmocka_unit_test_setup(arming_again_moves_it, setup),
-        cmocka_unit_test_setup(one_armed_for_later_does_not_come_out_now, setup),
-        cmocka_unit_test_setup(agrees_with_a_plain_list, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

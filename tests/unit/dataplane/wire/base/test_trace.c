@@ -1,8 +1,4 @@
 /* Timelines: what is written is JSON with every span, and those beyond the bound are counted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +6,7 @@
 #include <unistd.h>
 #include "dataplane/wire/base/clock_name.h"
 #include "dataplane/wire/base/trace.h"
+#include "tests/test.h"
 
 static char path[] = "/tmp/test_trace.XXXXXX";
 
@@ -35,7 +32,7 @@ static char *close_trace(struct mr_trace *t)
     return text;
 }
 
-static void spans_are_written_as_events(void **state)
+TEST(spans_are_written_as_events)
 {
     struct mr_trace *t = open_trace();
     char expected[600];
@@ -64,7 +61,7 @@ static void spans_are_written_as_events(void **state)
     free(text);
 }
 
-static void clocks_of_peers_are_written(void **state)
+TEST(clocks_of_peers_are_written)
 {
     struct mr_trace *t = open_trace();
     char expected[200];
@@ -80,7 +77,7 @@ static void clocks_of_peers_are_written(void **state)
     free(text);
 }
 
-static void a_span_ends_now(void **state)
+TEST(a_span_ends_now)
 {
     struct mr_trace *t = open_trace();
     uint64_t begin_ns = mr_trace_begin(t);
@@ -92,7 +89,7 @@ static void a_span_ends_now(void **state)
     free(text);
 }
 
-static void spans_beyond_the_bound_are_counted(void **state)
+TEST(spans_beyond_the_bound_are_counted)
 {
     struct mr_trace *t = open_trace();
     for (uint32_t i = 0; i < MR_TRACE_SPANS_MAX + 3; i++)
@@ -103,7 +100,7 @@ static void spans_beyond_the_bound_are_counted(void **state)
     free(text);
 }
 
-static void no_trace_does_nothing(void **state)
+TEST(no_trace_does_nothing)
 {
     char error[200] = "untouched";
     for (uint32_t i = 0; i < 2; i++) {
@@ -118,7 +115,7 @@ static void no_trace_does_nothing(void **state)
     assert_string_equal(error, "untouched");
 }
 
-static void a_file_that_cannot_be_created_is_named(void **state)
+TEST(a_file_that_cannot_be_created_is_named)
 {
     struct mr_trace *t = NULL;
     char error[200];
@@ -129,19 +126,11 @@ static void a_file_that_cannot_be_created_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_are_written_as_events),
-        cmocka_unit_test(clocks_of_peers_are_written),
-        cmocka_unit_test(a_span_ends_now),
-        cmocka_unit_test(spans_beyond_the_bound_are_counted),
-        cmocka_unit_test(no_trace_does_nothing),
-        cmocka_unit_test(a_file_that_cannot_be_created_is_named),
-    };
     int fd = mkstemp(path);
     if (fd < 0)
         return 1;
     close(fd);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     unlink(path);
     return failed;
 }

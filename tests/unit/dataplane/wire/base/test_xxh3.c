@@ -1,19 +1,15 @@
 /* Every set of vector instructions gives the library's own hashes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "dataplane/wire/base/vector.h"
 #include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/base/xxh3_set.h"
+#include "tests/test.h"
 
 #define BYTES_MAX (1u << 20)
 
@@ -44,7 +40,7 @@ static void expect_the_library_s(const struct mr_xxh3_set *set, const uint8_t *d
     assert_int_equal(got[1], expected.high64);
 }
 
-static void each_set_agrees_with_the_library(void **state)
+TEST(each_set_agrees_with_the_library)
 {
     const struct mr_xxh3_set *const sets[] = {&mr_xxh3_baseline,
 #ifdef __x86_64__
@@ -63,7 +59,7 @@ static void each_set_agrees_with_the_library(void **state)
     free(bytes);
 }
 
-static void the_widest_set_is_used(void **state)
+TEST(the_widest_set_is_used)
 {
     static const uint8_t data[5000] = {1, 2, 3};
     uint8_t copy[sizeof(data)];
@@ -97,7 +93,7 @@ static void *change(void *arg)
 }
 
 /* As a caller's array is while it is sent, if another of its threads changes it. */
-static void the_hash_is_that_of_the_copy(void **state)
+TEST(the_hash_is_that_of_the_copy)
 {
     static struct changing c;
     static uint8_t copy[CHANGED_BYTES];
@@ -113,12 +109,4 @@ static void the_hash_is_that_of_the_copy(void **state)
     atomic_store(&c.over, true);
     pthread_join(thread, NULL);
     assert_true(same);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_set_agrees_with_the_library),
-                                       cmocka_unit_test(the_widest_set_is_used),
-                                       cmocka_unit_test(the_hash_is_that_of_the_copy)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/call/call_records.h"
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 /* ---- the rings ---- */
 
@@ -40,7 +37,7 @@ static void assert_selected(const uint64_t *numbers, uint32_t count)
         assert_int_equal(mr_call_ring_at(&r.selected, i)->number, numbers[i]);
 }
 
-static void the_last_calls_stay(void **state)
+TEST(the_last_calls_stay, made, unmade)
 {
     add(10, MR_CALL_RECORDS + 100);
     assert_int_equal(r.last.count, MR_CALL_RECORDS + 100);
@@ -50,7 +47,7 @@ static void the_last_calls_stay(void **state)
     assert_int_equal(r.selected.count, 0); /* nobody has asked for slow ones */
 }
 
-static void a_slow_call_is_selected_with_its_neighbours(void **state)
+TEST(a_slow_call_is_selected_with_its_neighbours, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
     add(10, 100);
@@ -62,7 +59,7 @@ static void a_slow_call_is_selected_with_its_neighbours(void **state)
     assert_int_equal(r.slow_count, 1);
 }
 
-static void the_first_call_has_none_before_it(void **state)
+TEST(the_first_call_has_none_before_it, made, unmade)
 {
     static const uint64_t numbers[] = {1, 2, 3, 4, 5};
     mr_call_records_watch(&r, 1000, 0);
@@ -71,7 +68,7 @@ static void the_first_call_has_none_before_it(void **state)
     assert_selected(numbers, 5);
 }
 
-static void no_call_is_selected_twice(void **state)
+TEST(no_call_is_selected_twice, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
     add(10, 20);
@@ -88,7 +85,7 @@ static void no_call_is_selected_twice(void **state)
 }
 
 /* What is selected lasts while the other ring is written over and over. */
-static void selected_calls_outlast_the_others(void **state)
+TEST(selected_calls_outlast_the_others, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
     add(10, 50);
@@ -98,7 +95,7 @@ static void selected_calls_outlast_the_others(void **state)
     assert_true(mr_call_ring_at(&r.selected, MR_RECORD_BEFORE)->total_ns == 3000);
 }
 
-static void the_smallest_span_that_is_asked_for_counts(void **state)
+TEST(the_smallest_span_that_is_asked_for_counts, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
     mr_call_records_watch(&r, 5000, 1);
@@ -125,7 +122,7 @@ static uint64_t recorded(void)
     return mr_endpoint_call_records(server())->last.count;
 }
 
-static void a_call_is_recorded_with_all_that_is_known(void **state)
+TEST(a_call_is_recorded_with_all_that_is_known, pair_timed, pair_ended)
 {
     struct pair_call call = {0};
     p.reply_bytes = 100;
@@ -143,7 +140,7 @@ static void a_call_is_recorded_with_all_that_is_known(void **state)
     assert_int_equal(c->arrived_ns, pair_clock_ns - 3000);
 }
 
-static void a_call_whose_answer_comes_later_is_recorded_then(void **state)
+TEST(a_call_whose_answer_comes_later_is_recorded_then, pair_timed, pair_ended)
 {
     struct pair_call call = {0};
     pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
@@ -161,7 +158,7 @@ static void a_call_whose_answer_comes_later_is_recorded_then(void **state)
 }
 
 /* In its record it has waited for its turn; the histogram's phases stay as they are. */
-static void a_call_that_has_had_its_turn_late_has_waited(void **state)
+TEST(a_call_that_has_had_its_turn_late_has_waited, pair_timed, pair_ended)
 {
     struct pair_call call = {0};
     pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
@@ -179,7 +176,7 @@ static void a_call_that_has_had_its_turn_late_has_waited(void **state)
 }
 
 /* Of every call of a burst the whole time is known, also of those that are not timed by phase. */
-static void no_call_of_a_burst_is_missed(void **state)
+TEST(no_call_of_a_burst_is_missed, pair_timed, pair_ended)
 {
     enum { CALLS = 32 };
     static struct pair_call calls[CALLS];
@@ -199,7 +196,7 @@ static void no_call_of_a_burst_is_missed(void **state)
     assert_int_equal(timed_calls, MR_LATENCY_FIRST + (CALLS - MR_LATENCY_FIRST) / MR_LATENCY_STRIDE);
 }
 
-static void a_repeated_answer_is_no_other_call(void **state)
+TEST(a_repeated_answer_is_no_other_call, pair_timed, pair_ended)
 {
     struct pair_call call = {0};
     p.filter = drop_replies;
@@ -213,7 +210,7 @@ static void a_repeated_answer_is_no_other_call(void **state)
 }
 
 /* RESTORE is answered with BUSY the first time. */
-static void a_call_refused_for_now_is_recorded_once(void **state)
+TEST(a_call_refused_for_now_is_recorded_once, pair_timed, pair_ended)
 {
     struct pair_call busy = {0};
     pair_call_once(&busy, MR_OP_RESTORE);
@@ -221,7 +218,7 @@ static void a_call_refused_for_now_is_recorded_once(void **state)
 }
 
 /* The calls for which clients did not wait are the slow ones. */
-static void a_call_that_its_client_gave_up_is_recorded(void **state)
+TEST(a_call_that_its_client_gave_up_is_recorded, pair_timed, pair_ended)
 {
     struct pair_call call = {0};
     p.reply_bytes = 300000;
@@ -238,32 +235,9 @@ static void a_call_that_its_client_gave_up_is_recorded(void **state)
     assert_int_equal(record(1)->op, MR_OP_LOOKUP);
 }
 
-static void without_a_clock_nothing_is_recorded(void **state)
+TEST(without_a_clock_nothing_is_recorded, pair_opened, pair_ended)
 {
     struct pair_call call = {0};
     pair_call_once(&call, MR_OP_ECHO);
     assert_int_equal(recorded(), 0);
-}
-
-int main(void)
-{
-#define RINGS(name) cmocka_unit_test_setup_teardown(name, made, unmade)
-#define TIMED(name) cmocka_unit_test_setup_teardown(name, pair_timed, pair_ended)
-    const struct CMUnitTest tests[] = {
-        RINGS(the_last_calls_stay),
-        RINGS(a_slow_call_is_selected_with_its_neighbours),
-        RINGS(the_first_call_has_none_before_it),
-        RINGS(no_call_is_selected_twice),
-        RINGS(selected_calls_outlast_the_others),
-        RINGS(the_smallest_span_that_is_asked_for_counts),
-        TIMED(a_call_is_recorded_with_all_that_is_known),
-        TIMED(a_call_whose_answer_comes_later_is_recorded_then),
-        TIMED(a_call_that_has_had_its_turn_late_has_waited),
-        TIMED(no_call_of_a_burst_is_missed),
-        TIMED(a_repeated_answer_is_no_other_call),
-        TIMED(a_call_refused_for_now_is_recorded_once),
-        TIMED(a_call_that_its_client_gave_up_is_recorded),
-        cmocka_unit_test_setup_teardown(without_a_clock_nothing_is_recorded, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

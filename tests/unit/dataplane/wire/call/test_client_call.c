@@ -1,16 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 /* ---- deadlines ---- */
 
-static void at_the_deadline_a_repeatable_call_has_missed_it(void **state)
+TEST(at_the_deadline_a_repeatable_call_has_missed_it, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.filter = drop_replies;
@@ -22,7 +18,7 @@ static void at_the_deadline_a_repeatable_call_has_missed_it(void **state)
     assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
 }
 
-static void at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome(void **state)
+TEST(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.filter = drop_replies;
@@ -33,7 +29,7 @@ static void at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome(void **s
     assert_int_equal(p.executed, 1);
 }
 
-static void at_the_deadline_a_numbered_push_may_be_sent_again(void **state)
+TEST(at_the_deadline_a_numbered_push_may_be_sent_again, pair_opened, pair_ended)
 {
     struct pair_call c = {.sequence = 1};
     p.filter = drop_replies;
@@ -43,7 +39,7 @@ static void at_the_deadline_a_numbered_push_may_be_sent_again(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void at_the_deadline_a_push_never_sent_has_missed_it(void **state)
+TEST(at_the_deadline_a_push_never_sent_has_missed_it, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.ends[PAIR_CLIENT].no_room = true;
@@ -56,7 +52,7 @@ static void at_the_deadline_a_push_never_sent_has_missed_it(void **state)
     assert_int_equal(p.executed, 0);
 }
 
-static void before_the_session_is_up_it_is_unreachable(void **state)
+TEST(before_the_session_is_up_it_is_unreachable, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_address nowhere = p.ends[PAIR_SERVER].address;
@@ -69,7 +65,7 @@ static void before_the_session_is_up_it_is_unreachable(void **state)
     p.session = first;
 }
 
-static void away_is_unreachable_too(void **state)
+TEST(away_is_unreachable_too, pair_opened, pair_ended)
 {
     struct pair_call push = {0}, lookup = {0}, later = {0};
     p.filter = drop_all;
@@ -84,7 +80,7 @@ static void away_is_unreachable_too(void **state)
     assert_int_equal(later.ended, 1);
 }
 
-static void a_deadline_that_has_passed_ends_it_in_the_next_poll(void **state)
+TEST(a_deadline_that_has_passed_ends_it_in_the_next_poll, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, p.now_us - 1);
@@ -101,7 +97,7 @@ static void note_deadline(void *app, struct mr_endpoint *ep, const struct mr_req
     mr_reply_status(ep, request->ref, MR_OK);
 }
 
-static void the_server_is_told_how_much_time_is_left(void **state)
+TEST(the_server_is_told_how_much_time_is_left, pair_opened, pair_ended)
 {
     struct pair_call a = {0}, b = {0};
     p.handler = note_deadline;
@@ -115,7 +111,7 @@ static void the_server_is_told_how_much_time_is_left(void **state)
 
 /* ---- slots ---- */
 
-static void more_calls_than_slots_wait_their_turn(void **state)
+TEST(more_calls_than_slots_wait_their_turn, pair_opened, pair_ended)
 {
     struct pair_call calls[200] = {0};
     p.config[PAIR_SERVER].window = 4;
@@ -140,7 +136,7 @@ static void note_order(void *app, struct mr_endpoint *ep, const struct mr_reques
     mr_reply_status(ep, request->ref, MR_OK);
 }
 
-static void higher_priority_goes_first(void **state)
+TEST(higher_priority_goes_first, pair_opened, pair_ended)
 {
     static const uint8_t priorities[] = {0, 3, 7, 3, 0, 7};
     p.config[PAIR_SERVER].window = 1;
@@ -161,7 +157,7 @@ static void higher_priority_goes_first(void **state)
     assert_memory_equal(order, expected, 6);
 }
 
-static void one_long_call_does_not_hold_up_the_others(void **state)
+TEST(one_long_call_does_not_hold_up_the_others, pair_opened, pair_ended)
 {
     struct pair_call save = {0};
     pair_call(&p, &save, MR_OP_SAVE, NULL, 0, UINT64_MAX);
@@ -178,7 +174,7 @@ static void one_long_call_does_not_hold_up_the_others(void **state)
     assert_int_equal(save.ended, 1);
 }
 
-static void an_ended_call_keeps_its_slot_until_it_is_answered(void **state)
+TEST(an_ended_call_keeps_its_slot_until_it_is_answered, pair_opened, pair_ended)
 {
     p.config[PAIR_SERVER].window = 1;
     pair_restart_server(&p);
@@ -201,7 +197,7 @@ static void an_ended_call_keeps_its_slot_until_it_is_answered(void **state)
 /* ---- cancel, free, bounds ---- */
 
 /* It was sent, refused, and had its turn again, but the port was full until its deadline. */
-static void a_call_ended_before_it_was_sent_again_gives_its_slot_back(void **state)
+TEST(a_call_ended_before_it_was_sent_again_gives_its_slot_back, pair_opened, pair_ended)
 {
     static uint8_t large[5000];
     p.config[PAIR_SERVER].window = 1;
@@ -228,7 +224,7 @@ static void a_call_ended_before_it_was_sent_again_gives_its_slot_back(void **sta
     }
 }
 
-static void cancelled_while_it_waits_or_runs(void **state)
+TEST(cancelled_while_it_waits_or_runs, pair_opened, pair_ended)
 {
     struct pair_call waits = {0}, runs = {0};
     pair_call(&p, &runs, MR_OP_SAVE, NULL, 0, UINT64_MAX);
@@ -247,7 +243,7 @@ static void cancelled_while_it_waits_or_runs(void **state)
     assert_int_equal(runs.ended, 1);
 }
 
-static void only_what_was_not_sent_whole_is_withdrawn(void **state)
+TEST(only_what_was_not_sent_whole_is_withdrawn, pair_opened, pair_ended)
 {
     static uint8_t data[500000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -285,7 +281,7 @@ static void only_what_was_not_sent_whole_is_withdrawn(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void a_large_call_cancelled_half_way_never_executes(void **state)
+TEST(a_large_call_cancelled_half_way_never_executes, pair_opened, pair_ended)
 {
     static uint8_t data[500000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -306,7 +302,7 @@ static void a_large_call_cancelled_half_way_never_executes(void **state)
 }
 
 /* A report that was on its way when the call ended says nothing of what came after it. */
-static void one_cancelled_while_its_end_arrives_keeps_its_slot(void **state)
+TEST(one_cancelled_while_its_end_arrives_keeps_its_slot, pair_opened, pair_ended)
 {
     struct pair_call save = {0}, others[4] = {0};
     static uint8_t data[200000];
@@ -334,7 +330,7 @@ static void one_cancelled_while_its_end_arrives_keeps_its_slot(void **state)
     mr_call_free(client(), save.call);
 }
 
-static void calls_max_and_memory_are_bounds(void **state)
+TEST(calls_max_and_memory_are_bounds, pair_opened, pair_ended)
 {
     struct mr_call *calls[256], *one_more;
     struct mr_call_options o = {.op = MR_OP_ECHO, .deadline_us = UINT64_MAX};
@@ -362,7 +358,7 @@ static void calls_max_and_memory_are_bounds(void **state)
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
-static void a_request_that_takes_all_memory_is_answered(void **state)
+TEST(a_request_that_takes_all_memory_is_answered, pair_opened, pair_ended)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U8, 20u << 20, NULL);
     struct pair_call c = {0};
@@ -385,7 +381,7 @@ static void begin_in_handler(struct pair *pair, struct pair_call *c)
                          MR_CANCELLED);
 }
 
-static void calls_of_a_closed_session_end_as_cancelled(void **state)
+TEST(calls_of_a_closed_session_end_as_cancelled, pair_opened, pair_ended)
 {
     struct pair_call built = {0}, sent = {0};
     struct mr_call_options o = {.op = MR_OP_ECHO, .deadline_us = UINT64_MAX, .user = &built};
@@ -402,40 +398,4 @@ static void calls_of_a_closed_session_end_as_cancelled(void **state)
     assert_int_equal(built.ended, 1);
     assert_int_equal(built.status, MR_CANCELLED);
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_repeatable_call_has_missed_it, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome,
-                                        pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_numbered_push_may_be_sent_again, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_never_sent_has_missed_it, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(before_the_session_is_up_it_is_unreachable, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(away_is_unreachable_too, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_deadline_that_has_passed_ends_it_in_the_next_poll, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(the_server_is_told_how_much_time_is_left, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(more_calls_than_slots_wait_their_turn, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(higher_priority_goes_first, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(one_long_call_does_not_hold_up_the_others, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(an_ended_call_keeps_its_slot_until_it_is_answered, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_call_ended_before_it_was_sent_again_gives_its_slot_back,
-                                        pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(only_what_was_not_sent_whole_is_withdrawn, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(one_cancelled_while_its_end_arrives_keeps_its_slot, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_request_that_takes_all_memory_is_answered, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Requests that are sent while their end is still being written, or partly from their caller's memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 enum { BYTES = 400000, STEP = 50000 };
 
@@ -50,7 +46,7 @@ static void finish(struct pair_call *c)
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
-static void only_what_is_written_is_sent(void **state)
+TEST(only_what_is_written_is_sent, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
@@ -72,7 +68,7 @@ static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint3
     return n % 7 == 3 ? PAIR_DROP : PAIR_PASS;
 }
 
-static void losses_are_sent_again(void **state)
+TEST(losses_are_sent_again, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
@@ -86,7 +82,7 @@ static void losses_are_sent_again(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written(void **state)
+TEST(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
@@ -103,7 +99,7 @@ static void after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_writte
     assert_int_equal(p.executed, 1);
 }
 
-static void one_that_ends_half_way_is_never_executed(void **state)
+TEST(one_that_ends_half_way_is_never_executed, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
@@ -138,7 +134,7 @@ static void begin_lent(struct pair_call *c, uint8_t *lent, uint32_t first, uint3
     mr_call_send(client(), c->call, p.now_us);
 }
 
-static void bytes_are_sent_from_where_they_are(void **state)
+TEST(bytes_are_sent_from_where_they_are, pair_opened, pair_ended)
 {
     static const uint32_t places[][2] = {{0, BYTES}, {0, 70001}, {1, 2}, {3333, BYTES}, {65000, 390011}};
     static uint8_t lent[BYTES];
@@ -150,7 +146,7 @@ static void bytes_are_sent_from_where_they_are(void **state)
     }
 }
 
-static void lost_ones_are_sent_again_from_there(void **state)
+TEST(lost_ones_are_sent_again_from_there, pair_opened, pair_ended)
 {
     static uint8_t lent[BYTES];
     struct pair_call c = {0};
@@ -161,7 +157,7 @@ static void lost_ones_are_sent_again_from_there(void **state)
     assert_true(mr_endpoint_counters(client())->segments_resent > 0);
 }
 
-static void after_a_restart_they_are_sent_from_there(void **state)
+TEST(after_a_restart_they_are_sent_from_there, pair_opened, pair_ended)
 {
     static uint8_t lent[BYTES];
     struct pair_call c = {0};
@@ -174,7 +170,7 @@ static void after_a_restart_they_are_sent_from_there(void **state)
 }
 
 /* The memory is the caller's again, who frees it. */
-static void once_the_call_has_ended_nothing_is_read(void **state)
+TEST(once_the_call_has_ended_nothing_is_read, pair_opened, pair_ended)
 {
     uint8_t *lent = malloc(BYTES);
     struct pair_call c = {0};
@@ -192,20 +188,4 @@ static void once_the_call_has_ended_nothing_is_read(void **state)
     assert_int_equal(p.executed, 0);
     mr_call_free(client(), c.call);
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_what_is_written_is_sent, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(losses_are_sent_again, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written,
-                                        pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(one_that_ends_half_way_is_never_executed, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(bytes_are_sent_from_where_they_are, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(lost_ones_are_sent_again_from_there, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(after_a_restart_they_are_sent_from_there, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(once_the_call_has_ended_nothing_is_read, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 static uint8_t large[60000];
 
@@ -105,7 +101,7 @@ static enum pair_verdict count_acks(struct pair *pair, enum pair_side from, uint
 }
 
 /* More than an eighth of the window of 16000 bytes: until then it counts as in flight. */
-static void a_long_reply_is_acknowledged_at_once(void **state)
+TEST(a_long_reply_is_acknowledged_at_once, setup, pair_ended)
 {
     p.filter = count_acks;
     client_acks = 0;
@@ -115,7 +111,7 @@ static void a_long_reply_is_acknowledged_at_once(void **state)
     nothing_left();
 }
 
-static void short_replies_are_acknowledged_together(void **state)
+TEST(short_replies_are_acknowledged_together, setup, pair_ended)
 {
     p.filter = count_acks;
     client_acks = 0;
@@ -160,22 +156,22 @@ static void any_one_packet(pair_filter filter, uint64_t late_us)
     start();
 }
 
-static void any_one_packet_may_be_lost(void **state)
+TEST(any_one_packet_may_be_lost, no_setup, pair_ended)
 {
     any_one_packet(drop_some, 0);
 }
 
-static void any_one_packet_may_be_late(void **state)
+TEST(any_one_packet_may_be_late, no_setup, pair_ended)
 {
     any_one_packet(late_one, 5000);
 }
 
-static void any_one_packet_may_be_damaged(void **state)
+TEST(any_one_packet_may_be_damaged, no_setup, pair_ended)
 {
     any_one_packet(damage_one, 0);
 }
 
-static void any_run_of_packets_may_be_lost(void **state)
+TEST(any_run_of_packets_may_be_lost, no_setup, pair_ended)
 {
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         uint32_t packets = packets_of(sizes[s]);
@@ -192,7 +188,7 @@ static void any_run_of_packets_may_be_lost(void **state)
     start();
 }
 
-static void all_may_come_twice_and_in_any_order(void **state)
+TEST(all_may_come_twice_and_in_any_order, setup, pair_ended)
 {
     p.filter = twice;
     echo(10, 1000);
@@ -211,7 +207,7 @@ static enum pair_verdict lose_fifth(struct pair *pair, enum pair_side from, uint
     return rand() % 5 == 0 ? PAIR_DROP : PAIR_PASS;
 }
 
-static void heavy_loss_is_survived(void **state)
+TEST(heavy_loss_is_survived, setup, pair_ended)
 {
     srand(11);
     p.filter = lose_fifth;
@@ -222,7 +218,7 @@ static void heavy_loss_is_survived(void **state)
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
 }
 
-static void one_lost_packet_costs_one_packet(void **state)
+TEST(one_lost_packet_costs_one_packet, no_setup, pair_ended)
 {
     uint32_t packets = packets_of(60000);
     start();
@@ -245,7 +241,7 @@ static void start_with(uint32_t memory_bytes)
 }
 
 /* Waiting would not help: it needs more than half, whatever else there is. */
-static void a_reply_that_cannot_fit_ends_its_call_at_once(void **state)
+TEST(a_reply_that_cannot_fit_ends_its_call_at_once, setup, pair_ended)
 {
     start_with(256u << 10);
     struct pair_call a = {0}, other = {0};
@@ -280,7 +276,7 @@ static enum pair_verdict drop_later_segments(struct pair *pair, enum pair_side f
 }
 
 /* One segment is enough: no other may come to be answered. */
-static void the_server_hears_at_once_of_a_reply_that_cannot_fit(void **state)
+TEST(the_server_hears_at_once_of_a_reply_that_cannot_fit, setup, pair_ended)
 {
     start_with(256u << 10);
     struct pair_call a = {0};
@@ -294,7 +290,7 @@ static void the_server_hears_at_once_of_a_reply_that_cannot_fit(void **state)
 
 /* What is taken is in replies that the user holds: he may well wait for this one before he lets go of
  * them. */
-static void replies_that_are_held_do_not_hold_up_others(void **state)
+TEST(replies_that_are_held_do_not_hold_up_others, setup, pair_ended)
 {
     start_with(80u << 10);
     struct pair_call a = {.keep = true}, b = {0};
@@ -316,7 +312,7 @@ static void replies_that_are_held_do_not_hold_up_others(void **state)
 }
 
 /* Calls on their way leave room when they end, so that one reply after another finds it. */
-static void replies_wait_for_calls_on_their_way(void **state)
+TEST(replies_wait_for_calls_on_their_way, setup, pair_ended)
 {
     enum { CALLS = 12 };
     start_with(128u << 10);
@@ -332,7 +328,7 @@ static void replies_wait_for_calls_on_their_way(void **state)
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
-static void a_user_who_left_does_not_get_the_reply(void **state)
+TEST(a_user_who_left_does_not_get_the_reply, setup, pair_ended)
 {
     struct pair_call c = {0};
     p.reply_bytes = 60000;
@@ -346,7 +342,7 @@ static void a_user_who_left_does_not_get_the_reply(void **state)
     echo(100, 1000);
 }
 
-static void nonsense_from_the_server_is_dropped(void **state)
+TEST(nonsense_from_the_server_is_dropped, setup, pair_ended)
 {
     uint8_t packet[MR_HEADER_BYTES + 64] = {0};
     struct pair_call c = {0};
@@ -397,7 +393,7 @@ static void nonsense_from_the_server_is_dropped(void **state)
 }
 
 /* A server of another make answers with what no message is. It would be no better the next time. */
-static void a_malformed_reply_ends_the_call(void **state)
+TEST(a_malformed_reply_ends_the_call, setup, pair_ended)
 {
     static uint8_t reply[3000], packet[MR_UDP_BYTES_MAX];
     const struct mr_preamble preamble = {.op = MR_OP_SAVE, .tensor_count = 1}; /* of no type */
@@ -446,7 +442,7 @@ static void always_busy(void *app, struct mr_endpoint *ep, const struct mr_reque
 
 /* 200 us, doubling up to 12.8 ms, each between a half and one and a half: a server that has no memory is not
  * asked all the time. */
-static void a_busy_server_is_asked_less_and_less(void **state)
+TEST(a_busy_server_is_asked_less_and_less, setup, pair_ended)
 {
     struct pair_call c = {0};
     p.handler = always_busy;
@@ -481,7 +477,7 @@ static enum pair_verdict first_request_is_late(struct pair *pair, enum pair_side
 /* A first copy of the request, or of all its segments, is on its way for long; another one, which asks after
  * it, is refused until the deadline. What was refused must not be executed when the first comes in, and the
  * caller must hear that it was not. */
-static void a_call_refused_until_its_deadline_never_executes(void **state)
+TEST(a_call_refused_until_its_deadline_never_executes, no_setup, pair_ended)
 {
     for (uint32_t bytes = 10; bytes < sizeof(large) / 2; bytes += 3000) {
         struct pair_call c = {0}, next = {0};
@@ -517,7 +513,7 @@ static enum pair_verdict one_refusal_then_silence(struct pair *pair, enum pair_s
 }
 
 /* Refused once, and perhaps executed then. */
-static void a_refusal_says_nothing_of_the_next_try(void **state)
+TEST(a_refusal_says_nothing_of_the_next_try, setup, pair_ended)
 {
     struct pair_call c = {0};
     busy_until_us = p.now_us + 200;
@@ -532,7 +528,7 @@ static void a_refusal_says_nothing_of_the_next_try(void **state)
 }
 
 /* Nor of what the server before made of it. */
-static void a_refusal_says_nothing_of_another_session(void **state)
+TEST(a_refusal_says_nothing_of_another_session, no_setup, pair_ended)
 {
     for (uint32_t sent_before = 0; sent_before < 2; sent_before++) {
         struct pair_call c = {.sequence = 1};
@@ -553,7 +549,7 @@ static void a_refusal_says_nothing_of_another_session(void **state)
     }
 }
 
-static void nothing_comes_of_a_refused_id(void **state)
+TEST(nothing_comes_of_a_refused_id, setup, pair_ended)
 {
     struct pair_call c = {0};
     busy_until_us = p.now_us + BUSY_FOR_US;
@@ -579,34 +575,4 @@ static void nothing_comes_of_a_refused_id(void **state)
     assert_int_equal(c.status, MR_OK);
     assert_int_equal(p.executed, 1);
     assert_true(p.session->next_call_id > id);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_long_reply_is_acknowledged_at_once, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(short_replies_are_acknowledged_together, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_lost, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_late, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_damaged, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(any_run_of_packets_may_be_lost, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_reply_that_cannot_fit_ends_its_call_at_once, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(the_server_hears_at_once_of_a_reply_that_cannot_fit, setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(replies_that_are_held_do_not_hold_up_others, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(replies_wait_for_calls_on_their_way, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_busy_server_is_asked_less_and_less, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_call_refused_until_its_deadline_never_executes, no_setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_refusal_says_nothing_of_the_next_try, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_refusal_says_nothing_of_another_session, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(nothing_comes_of_a_refused_id, setup, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

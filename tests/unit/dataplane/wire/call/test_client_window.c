@@ -1,14 +1,10 @@
 /* Windows at work, over a link of limited speed and a switch with a buffer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 #define PULL_BYTES 851968u /* 13312 rows of 16 floats */
 #define SESSIONS   8u
@@ -104,7 +100,7 @@ static uint64_t until_ended(const struct pair_call *c)
 }
 
 /* What the first window covers needs one round trip, each further one some more; nothing of that is new. */
-static void an_idle_network_is_used_as_without_a_window(void **state)
+TEST(an_idle_network_is_used_as_without_a_window, setup, pair_ended)
 {
     struct pair_call a = {0}, b = {0}, c = {0};
     slow_link.bits_per_us = 10000;
@@ -122,7 +118,7 @@ static void an_idle_network_is_used_as_without_a_window(void **state)
 }
 
 /* 256 KiB through 1 Gb/s queue up for 2 ms. */
-static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
+TEST(a_slow_link_is_filled_and_its_queue_kept_short, setup, pair_ended)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
@@ -141,7 +137,7 @@ static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
 }
 
 /* Eight pulls at once want eight times what the switch can hold. */
-static void many_pulls_at_once_fit_into_the_switch(void **state)
+TEST(many_pulls_at_once_fit_into_the_switch, setup, pair_ended)
 {
     struct pair_call calls[SESSIONS] = {0};
     struct mr_client_session *sessions[SESSIONS] = {p.session};
@@ -170,7 +166,7 @@ static void many_pulls_at_once_fit_into_the_switch(void **state)
     assert_true(dropped[1] * 10 < dropped[0]); /* what was learnt is kept */
 }
 
-static void a_sleeping_client_is_soon_as_fast_again(void **state)
+TEST(a_sleeping_client_is_soon_as_fast_again, setup, pair_ended)
 {
     struct pair_call c = {0};
     slow_link.bits_per_us = 10000;
@@ -203,7 +199,7 @@ static void run_server_alone(uint64_t us)
 }
 
 /* Its own lateness is no queue. It would end at four segments each time it looks, and take 7 s. */
-static void a_client_that_looks_now_and_then_keeps_its_windows(void **state)
+TEST(a_client_that_looks_now_and_then_keeps_its_windows, setup, pair_ended)
 {
     struct pair_call calls[2] = {0};
     slow_link.bits_per_us = 10000;
@@ -219,7 +215,7 @@ static void a_client_that_looks_now_and_then_keeps_its_windows(void **state)
     assert_int_equal(counters()->window_delays, 0);
 }
 
-static void a_request_into_the_void_starts_again_from_the_least(void **state)
+TEST(a_request_into_the_void_starts_again_from_the_least, setup, pair_ended)
 {
     struct pair_call c = {0};
     slow_link.bits_per_us = 10000;
@@ -237,7 +233,7 @@ static void a_request_into_the_void_starts_again_from_the_least(void **state)
     assert_int_equal(least, MR_WINDOW_SEGMENTS_LEAST * p.session->peer.segment_bytes);
 }
 
-static void the_server_keeps_to_what_the_client_says(void **state)
+TEST(the_server_keeps_to_what_the_client_says, setup, pair_ended)
 {
     struct mr_endpoint *server = p.ends[PAIR_SERVER].ep, *client = p.ends[PAIR_CLIENT].ep;
     struct mr_peer *peer = &server->server_sessions[0].peer;
@@ -268,7 +264,7 @@ static enum pair_verdict lose_what_is_said_of_the_window(struct pair *pair, enum
 }
 
 /* The server goes by a window of the least, the client by all it has, and takes it for known. */
-static void a_word_about_the_window_may_be_lost(void **state)
+TEST(a_word_about_the_window_may_be_lost, setup, pair_ended)
 {
     struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->server_sessions[0].peer;
     struct pair_call c = {0};
@@ -285,7 +281,7 @@ static void a_word_about_the_window_may_be_lost(void **state)
 }
 
 /* The server is long at work on them; they must not hold up the next. */
-static void requests_that_have_arrived_are_not_in_flight(void **state)
+TEST(requests_that_have_arrived_are_not_in_flight, setup, pair_ended)
 {
     struct pair_call c = {0};
     static uint8_t data[200000];
@@ -303,7 +299,7 @@ static void requests_that_have_arrived_are_not_in_flight(void **state)
 /* ---- what the path is like ---- */
 
 /* 4 ms there and back, and nothing on the way: that is no queue. */
-static void a_long_path_is_no_queue(void **state)
+TEST(a_long_path_is_no_queue, setup, pair_ended)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
@@ -321,7 +317,7 @@ static void a_long_path_is_no_queue(void **state)
 
 /* The same in the first second of the machine's clock, where all tests of this file are, and an hour
  * later. */
-static void the_path_is_known_at_any_time_of_the_clock(void **state)
+TEST(the_path_is_known_at_any_time_of_the_clock, setup, pair_ended)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
@@ -332,7 +328,7 @@ static void the_path_is_known_at_any_time_of_the_clock(void **state)
     }
 }
 
-static void many_losses_shrink_the_window_of_their_direction(void **state)
+TEST(many_losses_shrink_the_window_of_their_direction, setup, pair_ended)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
@@ -375,7 +371,7 @@ static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from
 /* One of a thousand is lost, and asked for once in a round trip, of which there are two at most as its queue
  * grows: not with each that arrives after it. Each time it is sent again, and with it the last one sent, of
  * which the server cannot know what became of it. */
-static void one_loss_is_one_segment_sent_again(void **state)
+TEST(one_loss_is_one_segment_sent_again, setup, pair_ended)
 {
     p.filter = lose_one_segment;
     slow_link.bits_per_us = 10000;
@@ -410,7 +406,7 @@ static enum pair_verdict lose_the_last_acks(struct pair *pair, enum pair_side fr
 
 /* Replies that have come, and of which the server does not know it, fill what may be in flight. Each further
  * one goes on by a segment at a time. */
-static void a_reply_goes_on_while_others_fill_the_window(void **state)
+TEST(a_reply_goes_on_while_others_fill_the_window, setup, pair_ended)
 {
     struct pair_call calls[4] = {0}, last = {0};
     p.filter = lose_the_last_acks;
@@ -465,7 +461,7 @@ static void share_for(uint64_t us, uint32_t begun)
 
 /* Who comes late finds the queue of those before him, and must not take it for the path: his share would be
  * theirs. */
-static void latecomers_share_the_link(void **state)
+TEST(latecomers_share_the_link, setup, pair_ended)
 {
     slow_link.bits_per_us = 2500;
     p.on_ended = sharer_ended;
@@ -493,34 +489,9 @@ static void latecomers_share_the_link(void **state)
         mr_client_session_close(p.ends[PAIR_CLIENT].ep, sharers[i].session, p.now_us);
 }
 
-static void latecomers_that_push_share_it_too(void **state)
+TEST(latecomers_that_push_share_it_too, setup, pair_ended)
 {
     sharers_push = true;
     latecomers_share_the_link(state);
     sharers_push = false;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_idle_network_is_used_as_without_a_window, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_slow_link_is_filled_and_its_queue_kept_short, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(many_pulls_at_once_fit_into_the_switch, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_that_looks_now_and_then_keeps_its_windows, setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_long_path_is_no_queue, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(the_path_is_known_at_any_time_of_the_clock, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(many_losses_shrink_the_window_of_their_direction, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(one_loss_is_one_segment_sent_again, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_reply_goes_on_while_others_fill_the_window, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(latecomers_share_the_link, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(latecomers_that_push_share_it_too, setup, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Who sends next: priorities, sessions in turn, messages in turn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 #define SESSIONS 1000u
 #define GREEDY   64u /* replies of the first session */
@@ -79,7 +75,7 @@ static void deliver_requests(void)
     swallow = true;
 }
 
-static void a_greedy_session_gets_no_more_than_the_others(void **state)
+TEST(a_greedy_session_gets_no_more_than_the_others, NULL, pair_ended)
 {
     start(SESSIONS);
     p.reply_bytes = 60000;
@@ -107,7 +103,7 @@ static void a_greedy_session_gets_no_more_than_the_others(void **state)
     assert_int_equal(begun, 32);
 }
 
-static void higher_priorities_go_first_and_leave_a_little(void **state)
+TEST(higher_priorities_go_first_and_leave_a_little, NULL, pair_ended)
 {
     start(3);
     p.reply_bytes = 200000;
@@ -123,7 +119,7 @@ static void higher_priorities_go_first_and_leave_a_little(void **state)
     assert_true(sent_to[1] > 100);
 }
 
-static void within_a_session_too(void **state)
+TEST(within_a_session_too, NULL, pair_ended)
 {
     start(2);
     p.reply_bytes = 200000;
@@ -148,7 +144,7 @@ static void within_a_session_too(void **state)
 }
 
 /* The high ones want all of the window, all the time. */
-static void a_low_call_is_not_shut_out_by_a_short_window(void **state)
+TEST(a_low_call_is_not_shut_out_by_a_short_window, NULL, pair_ended)
 {
     start(0);
     pair_stop(&p);
@@ -177,7 +173,7 @@ static void go_on(struct pair *pair, struct pair_call *c)
 }
 
 /* Nor by a lack of slots: there is one, and a high call waits for it at all times. */
-static void nor_by_calls_that_wait_for_a_slot(void **state)
+TEST(nor_by_calls_that_wait_for_a_slot, NULL, pair_ended)
 {
     start(0);
     pair_stop(&p);
@@ -196,7 +192,7 @@ static void nor_by_calls_that_wait_for_a_slot(void **state)
     pair_run(&p, 10000);
 }
 
-static void a_small_reply_passes_all_large_ones(void **state)
+TEST(a_small_reply_passes_all_large_ones, NULL, pair_ended)
 {
     start(3);
     p.reply_bytes = 200000;
@@ -213,7 +209,7 @@ static void a_small_reply_passes_all_large_ones(void **state)
 }
 
 /* Room for four segments: what comes back from its turn must not have the next one as well. */
-static void requests_share_a_short_window(void **state)
+TEST(requests_share_a_short_window, NULL, pair_ended)
 {
     start(0);
     pair_stop(&p);
@@ -249,7 +245,7 @@ static void start_with_share(size_t share_bytes)
 }
 
 /* It does not acknowledge what it gets. */
-static void one_session_cannot_hold_all_memory(void **state)
+TEST(one_session_cannot_hold_all_memory, NULL, pair_ended)
 {
     const struct mr_wire_counters *counters;
     start_with_share(0);
@@ -276,7 +272,7 @@ static void one_session_cannot_hold_all_memory(void **state)
                      0);
 }
 
-static void requests_and_what_is_answered_later_count_too(void **state)
+TEST(requests_and_what_is_answered_later_count_too, NULL, pair_ended)
 {
     start_with_share(300000);
     for (uint32_t i = 0; i < 4; i++)
@@ -294,7 +290,7 @@ static void requests_and_what_is_answered_later_count_too(void **state)
     assert_int_equal(server()->server_sessions[0].memory_bytes, 0);
 }
 
-static void one_call_alone_may_have_more_than_the_share(void **state)
+TEST(one_call_alone_may_have_more_than_the_share, NULL, pair_ended)
 {
     start_with_share(10000);
     for (uint32_t i = 0; i < 3; i++)
@@ -308,7 +304,7 @@ static void one_call_alone_may_have_more_than_the_share(void **state)
 }
 
 /* Sessions of one address leave some of the memory for those of another, but not if there are none. */
-static void one_address_cannot_hold_all_memory(void **state)
+TEST(one_address_cannot_hold_all_memory, NULL, pair_ended)
 {
     enum { ALONE = 6, CALLS = 10 };
     start_with_share(0);
@@ -344,22 +340,4 @@ static void one_address_cannot_hold_all_memory(void **state)
         call(6 * CALLS + i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_true(mr_endpoint_memory_used(server()) > 3u << 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_greedy_session_gets_no_more_than_the_others, pair_ended),
-        cmocka_unit_test_teardown(higher_priorities_go_first_and_leave_a_little, pair_ended),
-        cmocka_unit_test_teardown(within_a_session_too, pair_ended),
-        cmocka_unit_test_teardown(a_low_call_is_not_shut_out_by_a_short_window, pair_ended),
-        cmocka_unit_test_teardown(nor_by_calls_that_wait_for_a_slot, pair_ended),
-        cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, pair_ended),
-        cmocka_unit_test_teardown(requests_share_a_short_window, pair_ended),
-        cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, pair_ended),
-        cmocka_unit_test_teardown(requests_and_what_is_answered_later_count_too, pair_ended),
-        cmocka_unit_test_teardown(one_call_alone_may_have_more_than_the_share, pair_ended),
-        cmocka_unit_test_teardown(one_address_cannot_hold_all_memory, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* How large datagrams may be: the search by itself, and between two endpoints over a path that drops what is
  * too long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 #define STEP_US  1000u
 #define MOST     8952u
@@ -46,7 +42,7 @@ static int path_begun(void **state)
     return 0;
 }
 
-static void the_most_is_asked_first(void **state)
+TEST(the_most_is_asked_first, path_begun)
 {
     assert_int_equal(path.bytes, MR_UDP_BYTES_MIN);
     assert_int_equal(search(MOST), 1);
@@ -55,7 +51,7 @@ static void the_most_is_asked_first(void **state)
     assert_true(path.at_us == 0);
 }
 
-static void every_size_is_found(void **state)
+TEST(every_size_is_found, path_begun)
 {
     for (uint32_t carries = MR_UDP_BYTES_MIN; carries < MOST; carries += 37) {
         path_begun(NULL);
@@ -66,7 +62,7 @@ static void every_size_is_found(void **state)
     }
 }
 
-static void a_wider_path_is_found_after_a_while(void **state)
+TEST(a_wider_path_is_found_after_a_while, path_begun)
 {
     (void)search(1400);
     assert_int_equal(path.bytes, 1400);
@@ -77,7 +73,7 @@ static void a_wider_path_is_found_after_a_while(void **state)
     assert_int_equal(path.bytes, MOST);
 }
 
-static void silence_says_nothing_of_a_size(void **state)
+TEST(silence_says_nothing_of_a_size, path_begun)
 {
     for (uint32_t i = 0; i < 100; i++) {
         (void)mr_path_due(&path, 1000, now_us); /* heard before the question */
@@ -88,7 +84,7 @@ static void silence_says_nothing_of_a_size(void **state)
     assert_false(path.narrow);
 }
 
-static void doubt_finds_the_least_and_searches_again(void **state)
+TEST(doubt_finds_the_least_and_searches_again, path_begun)
 {
     (void)search(MOST);
     now_us += MR_PATH_DOUBT_US;
@@ -99,7 +95,7 @@ static void doubt_finds_the_least_and_searches_again(void **state)
     assert_int_equal(path.bytes, 1384);
 }
 
-static void doubt_of_a_good_path_costs_a_question(void **state)
+TEST(doubt_of_a_good_path_costs_a_question, path_begun)
 {
     (void)search(MOST);
     now_us += MR_PATH_DOUBT_US;
@@ -109,7 +105,7 @@ static void doubt_of_a_good_path_costs_a_question(void **state)
     assert_false(mr_path_doubt(&path, now_us)); /* it was just asked */
 }
 
-static void a_path_below_the_least_is_narrow_until_it_is_not(void **state)
+TEST(a_path_below_the_least_is_narrow_until_it_is_not, path_begun)
 {
     for (uint32_t i = 0; i < 50 && !path.narrow; i++) {
         now_us = path.at_us > now_us ? path.at_us : now_us;
@@ -125,7 +121,7 @@ static void a_path_below_the_least_is_narrow_until_it_is_not(void **state)
     assert_true(path.confirmed && path.bytes > MR_UDP_BYTES_MIN);
 }
 
-static void a_hint_leads_the_search(void **state)
+TEST(a_hint_leads_the_search, path_begun)
 {
     mr_path_hint(&path, 1452, now_us);
     assert_int_equal(path.asked_bytes, 1448);
@@ -133,7 +129,7 @@ static void a_hint_leads_the_search(void **state)
     assert_int_equal(path.bytes, 1448);
 }
 
-static void a_forged_hint_costs_questions_and_changes_nothing(void **state)
+TEST(a_forged_hint_costs_questions_and_changes_nothing, path_begun)
 {
     (void)search(MOST);
     mr_path_hint(&path, 68, now_us);
@@ -149,7 +145,7 @@ static void a_forged_hint_costs_questions_and_changes_nothing(void **state)
     assert_int_equal(path.bytes, MOST);
 }
 
-static void an_answer_to_no_open_question_is_not_believed(void **state)
+TEST(an_answer_to_no_open_question_is_not_believed, path_begun)
 {
     uint64_t number = mr_path_sent(&path, now_us, STEP_US);
     assert_int_equal(mr_path_answered(&path, number + 1, MOST, now_us), MR_PATH_SAME);
@@ -228,7 +224,7 @@ static void every_length_gets_through(void)
     assert_int_equal(p.executed, executed + 2 * LENGTHS);
 }
 
-static void a_wide_path_is_used_at_once(void **state)
+TEST(a_wide_path_is_used_at_once, wide_pair, pair_ended)
 {
     pair_open(&p);
     pair_run(&p, 100);
@@ -243,7 +239,7 @@ static void a_wide_path_is_used_at_once(void **state)
 }
 
 /* It learns the length at once, and not with the calls that come to an end. */
-static void the_first_reply_uses_a_wide_path(void **state)
+TEST(the_first_reply_uses_a_wide_path, wide_pair, pair_ended)
 {
     pair_open(&p);
     pair_run(&p, 100);
@@ -252,7 +248,7 @@ static void the_first_reply_uses_a_wide_path(void **state)
     assert_int_in_range(served()->tx_packets - before, 23, 30);
 }
 
-static void what_both_ways_carry_is_found(void **state)
+TEST(what_both_ways_carry_is_found, wide_pair, pair_ended)
 {
     set_path(1400, 1390);
     open_and_search();
@@ -263,7 +259,7 @@ static void what_both_ways_carry_is_found(void **state)
 }
 
 /* Each length is on its way, or waits in a bundle, when the path becomes narrower. */
-static void a_path_that_becomes_narrower_is_noticed(void **state)
+TEST(a_path_that_becomes_narrower_is_noticed, NULL, pair_ended)
 {
     for (uint32_t way = 0; way < 6; way++) {
         for (size_t i = 0; i < LENGTHS; i++) {
@@ -291,7 +287,7 @@ static void a_path_that_becomes_narrower_is_noticed(void **state)
 }
 
 /* In the middle of a message, each way. */
-static void what_has_arrived_is_not_sent_again(void **state)
+TEST(what_has_arrived_is_not_sent_again, NULL, pair_ended)
 {
     for (uint32_t way = 0; way < 2; way++) {
         (void)wide_pair(NULL);
@@ -316,7 +312,7 @@ static void what_has_arrived_is_not_sent_again(void **state)
     }
 }
 
-static void a_router_is_heard(void **state)
+TEST(a_router_is_heard, wide_pair, pair_ended)
 {
     open_and_search();
     set_path(1400, 1400);
@@ -351,7 +347,7 @@ static const struct mr_server_session *the_served(void)
 
 /* A reply is on its way when the server's way becomes narrower: with the router's word it is there sooner,
  * and the client goes by it, too. */
-static void a_router_is_heard_by_the_server(void **state)
+TEST(a_router_is_heard_by_the_server, NULL, pair_ended)
 {
     uint64_t took_us[2];
     for (uint32_t i = 0; i < 2; i++) {
@@ -420,7 +416,7 @@ static void expect_unheard(const struct mr_packet_header *h, size_t bytes, uint3
 }
 
 /* Whoever has not seen a packet of the session lately cannot make one up. */
-static void a_forged_report_changes_nothing(void **state)
+TEST(a_forged_report_changes_nothing, wide_pair, pair_ended)
 {
     open_and_search();
     call_of(10, 200000);
@@ -462,7 +458,7 @@ static void a_forged_report_changes_nothing(void **state)
 
 /* A true quotation with a lie costs a moment of shorter datagrams, never below the least, and some
  * questions. */
-static void a_lie_lasts_for_a_moment(void **state)
+TEST(a_lie_lasts_for_a_moment, NULL, pair_ended)
 {
     static const uint32_t lies[] = {0, 1, 68, 576, MR_UDP_BYTES_MIN - 1, MR_UDP_BYTES_MIN};
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
@@ -481,7 +477,7 @@ static void a_lie_lasts_for_a_moment(void **state)
     }
 }
 
-static void only_so_many_reports_are_looked_at(void **state)
+TEST(only_so_many_reports_are_looked_at, wide_pair, pair_ended)
 {
     open_and_search();
     call_of(10, 200000);
@@ -493,7 +489,7 @@ static void only_so_many_reports_are_looked_at(void **state)
     assert_int_equal(served()->path_hints_dropped, 1000 - MR_HINTS_PER_INTERVAL);
 }
 
-static void a_path_that_carries_too_little_is_told(void **state)
+TEST(a_path_that_carries_too_little_is_told, wide_pair, pair_ended)
 {
     set_path(1000, 1000);
     open_and_search();
@@ -510,7 +506,7 @@ static void a_path_that_carries_too_little_is_told(void **state)
     every_length_gets_through();
 }
 
-static void no_answer_is_longer_than_its_question(void **state)
+TEST(no_answer_is_longer_than_its_question, wide_pair, pair_ended)
 {
     pair_open(&p);
     static uint8_t packet[MR_UDP_BYTES_MAX];
@@ -527,33 +523,4 @@ static void no_answer_is_longer_than_its_question(void **state)
     uint64_t before = served()->tx_bytes;
     pair_inject(&p, PAIR_SERVER, packet, (uint32_t)sizeof(h) + 2000);
     assert_int_equal(served()->tx_bytes - before, sizeof(h) + 2000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_most_is_asked_first, path_begun),
-        cmocka_unit_test_setup(every_size_is_found, path_begun),
-        cmocka_unit_test_setup(a_wider_path_is_found_after_a_while, path_begun),
-        cmocka_unit_test_setup(silence_says_nothing_of_a_size, path_begun),
-        cmocka_unit_test_setup(doubt_finds_the_least_and_searches_again, path_begun),
-        cmocka_unit_test_setup(doubt_of_a_good_path_costs_a_question, path_begun),
-        cmocka_unit_test_setup(a_path_below_the_least_is_narrow_until_it_is_not, path_begun),
-        cmocka_unit_test_setup(a_hint_leads_the_search, path_begun),
-        cmocka_unit_test_setup(a_forged_hint_costs_questions_and_changes_nothing, path_begun),
-        cmocka_unit_test_setup(an_answer_to_no_open_question_is_not_believed, path_begun),
-        cmocka_unit_test_setup_teardown(a_wide_path_is_used_at_once, wide_pair, pair_ended),
-        cmocka_unit_test_setup_teardown(the_first_reply_uses_a_wide_path, wide_pair, pair_ended),
-        cmocka_unit_test_setup_teardown(what_both_ways_carry_is_found, wide_pair, pair_ended),
-        cmocka_unit_test_teardown(a_path_that_becomes_narrower_is_noticed, pair_ended),
-        cmocka_unit_test_teardown(what_has_arrived_is_not_sent_again, pair_ended),
-        cmocka_unit_test_setup_teardown(a_router_is_heard, wide_pair, pair_ended),
-        cmocka_unit_test_teardown(a_router_is_heard_by_the_server, pair_ended),
-        cmocka_unit_test_setup_teardown(a_forged_report_changes_nothing, wide_pair, pair_ended),
-        cmocka_unit_test_teardown(a_lie_lasts_for_a_moment, pair_ended),
-        cmocka_unit_test_setup_teardown(only_so_many_reports_are_looked_at, wide_pair, pair_ended),
-        cmocka_unit_test_setup_teardown(a_path_that_carries_too_little_is_told, wide_pair, pair_ended),
-        cmocka_unit_test_setup_teardown(no_answer_is_longer_than_its_question, wide_pair, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

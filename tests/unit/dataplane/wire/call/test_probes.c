@@ -1,14 +1,10 @@
 /* Calls that hear nothing for a while, and how they are asked after. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
-static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
+TEST(a_long_call_is_asked_after_at_a_bounded_rate, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     pair_call(&p, &c, MR_OP_SAVE, NULL, 0, UINT64_MAX);
@@ -25,7 +21,7 @@ static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
 }
 
 /* A stall that hits many calls at once: what is asked again goes together, as it did the first time. */
-static void probes_of_many_calls_share_packets(void **state)
+TEST(probes_of_many_calls_share_packets, pair_opened, pair_ended)
 {
     enum { CALLS = 40 };
     struct pair_call calls[CALLS] = {0};
@@ -53,7 +49,7 @@ static void probes_of_many_calls_share_packets(void **state)
 }
 
 /* The server is at work on all of them: it says so about each, though they are asked after in one packet. */
-static void a_bundle_of_probes_asks_after_each(void **state)
+TEST(a_bundle_of_probes_asks_after_each, pair_opened, pair_ended)
 {
     struct pair_call calls[8] = {0};
     for (uint32_t i = 0; i < 8; i++)
@@ -81,7 +77,7 @@ static void note_deadline(void *app, struct mr_endpoint *ep, const struct mr_req
     mr_reply_status(ep, request->ref, MR_OK);
 }
 
-static void what_is_sent_again_tells_the_time_that_is_left(void **state)
+TEST(what_is_sent_again_tells_the_time_that_is_left, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     uint64_t deadline_us = p.now_us + 2000000;
@@ -95,7 +91,7 @@ static void what_is_sent_again_tells_the_time_that_is_left(void **state)
     assert_int_in_range(seen_deadline_us, deadline_us, deadline_us + 2000); /* whole milliseconds */
 }
 
-static void a_lost_push_reply_is_replayed_not_executed(void **state)
+TEST(a_lost_push_reply_is_replayed_not_executed, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.filter = drop_replies;
@@ -108,18 +104,4 @@ static void a_lost_push_reply_is_replayed_not_executed(void **state)
     assert_int_equal(c.ended, 1);
     assert_int_equal(c.status, MR_OK);
     assert_int_equal(p.executed, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_long_call_is_asked_after_at_a_bounded_rate, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(probes_of_many_calls_share_packets, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_bundle_of_probes_asks_after_each, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(what_is_sent_again_tells_the_time_that_is_left, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_lost_push_reply_is_replayed_not_executed, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

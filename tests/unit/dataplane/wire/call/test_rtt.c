@@ -1,19 +1,14 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "dataplane/wire/call/rtt.h"
+#include "tests/test.h"
 
-static void waits_long_before_the_first_sample(void **state)
+TEST(waits_long_before_the_first_sample)
 {
     struct mr_rtt rtt = {0};
     assert_int_equal(mr_rtt_pto_us(&rtt, 0), MR_PTO_FIRST_US);
     assert_int_equal(mr_rtt_pto_us(&rtt, 1), 2 * MR_PTO_FIRST_US);
 }
 
-static void first_sample_is_taken_as_it_is(void **state)
+TEST(first_sample_is_taken_as_it_is)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, 4000);
@@ -22,7 +17,7 @@ static void first_sample_is_taken_as_it_is(void **state)
     assert_int_equal(mr_rtt_pto_us(&rtt, 0), 4000 + 4 * 2000);
 }
 
-static void smooths_as_rfc_9002_says(void **state)
+TEST(smooths_as_rfc_9002_says)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, 4000);
@@ -31,7 +26,7 @@ static void smooths_as_rfc_9002_says(void **state)
     assert_int_equal(rtt.smoothed_us, (7 * 4000 + 8000 + 4) / 8);
 }
 
-static void settles_on_a_steady_time(void **state)
+TEST(settles_on_a_steady_time)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, 100000);
@@ -41,21 +36,21 @@ static void settles_on_a_steady_time(void **state)
     assert_int_in_range(mr_rtt_pto_us(&rtt, 0), MR_PTO_GRANULARITY_US + 50, MR_PTO_GRANULARITY_US + 60);
 }
 
-static void never_measures_zero(void **state)
+TEST(never_measures_zero)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, 0);
     assert_int_equal(rtt.smoothed_us, 1);
 }
 
-static void ignores_the_impossible(void **state)
+TEST(ignores_the_impossible)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, MR_RTT_SAMPLE_MAX_US + 1);
     assert_int_equal(rtt.smoothed_us, 0);
 }
 
-static void backs_off_up_to_the_bound(void **state)
+TEST(backs_off_up_to_the_bound)
 {
     struct mr_rtt rtt = {0};
     mr_rtt_sample(&rtt, 100);
@@ -63,18 +58,4 @@ static void backs_off_up_to_the_bound(void **state)
     assert_int_equal(mr_rtt_pto_us(&rtt, 3), 8 * first);
     assert_int_equal(mr_rtt_pto_us(&rtt, 20), MR_PTO_MAX_US);
     assert_int_equal(mr_rtt_pto_us(&rtt, UINT32_MAX), MR_PTO_MAX_US);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_long_before_the_first_sample),
-        cmocka_unit_test(first_sample_is_taken_as_it_is),
-        cmocka_unit_test(smooths_as_rfc_9002_says),
-        cmocka_unit_test(settles_on_a_steady_time),
-        cmocka_unit_test(never_measures_zero),
-        cmocka_unit_test(ignores_the_impossible),
-        cmocka_unit_test(backs_off_up_to_the_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "dataplane/wire/call/segment.h"
+#include "tests/test.h"
 
 #define SEGMENT 1000u
 #define MESSAGE 20500u /* 21 segments, the last of 500 */
@@ -33,14 +29,14 @@ static enum mr_segment_result put(uint32_t n)
     return mr_incoming_put(&in, SEGMENT, n * SEGMENT, from + (size_t)n * SEGMENT, bytes);
 }
 
-static void window_is_whole_segments_within_bounds(void **state)
+TEST(window_is_whole_segments_within_bounds, setup)
 {
     assert_int_equal(mr_window_clamp(8500, SEGMENT), 8000);
     assert_int_equal(mr_window_clamp(1, SEGMENT), MR_WINDOW_SEGMENTS_MIN * SEGMENT);
     assert_int_equal(mr_window_clamp(UINT32_MAX, SEGMENT), MR_SACK_SEGMENTS * SEGMENT);
 }
 
-static void takes_segments_in_order(void **state)
+TEST(takes_segments_in_order, setup)
 {
     for (uint32_t n = 0; n <= 20; n++) {
         assert_false(mr_incoming_whole(&in));
@@ -50,7 +46,7 @@ static void takes_segments_in_order(void **state)
     assert_memory_equal(to, from, MESSAGE);
 }
 
-static void takes_segments_in_any_order(void **state)
+TEST(takes_segments_in_any_order, setup)
 {
     assert_int_equal(put(2), MR_SEGMENT_NEW);
     assert_int_equal(put(1), MR_SEGMENT_NEW);
@@ -65,7 +61,7 @@ static void takes_segments_in_any_order(void **state)
     assert_memory_equal(to, from, MESSAGE);
 }
 
-static void knows_repeated_ones(void **state)
+TEST(knows_repeated_ones, setup)
 {
     put(0);
     put(3);
@@ -74,7 +70,7 @@ static void knows_repeated_ones(void **state)
     assert_int_equal(in.gap_segments, 1);
 }
 
-static void refuses_what_does_not_fit(void **state)
+TEST(refuses_what_does_not_fit, setup)
 {
     assert_int_equal(mr_incoming_put(&in, SEGMENT, 1, from, SEGMENT), MR_SEGMENT_RANGE);
     assert_int_equal(mr_incoming_put(&in, SEGMENT, 0, from, SEGMENT - 1), MR_SEGMENT_RANGE);
@@ -84,7 +80,7 @@ static void refuses_what_does_not_fit(void **state)
     assert_int_equal(in.received_bytes, 0);
 }
 
-static void refuses_what_the_bitmap_cannot_tell(void **state)
+TEST(refuses_what_the_bitmap_cannot_tell, setup)
 {
     mr_incoming_init(&in, to, 600 * SEGMENT, SEGMENT, UINT32_MAX);
     assert_int_equal(put(257), MR_SEGMENT_RANGE);
@@ -94,7 +90,7 @@ static void refuses_what_the_bitmap_cannot_tell(void **state)
     assert_int_equal(put(257), MR_SEGMENT_NEW);
 }
 
-static void reports_by_quarter_windows(void **state)
+TEST(reports_by_quarter_windows, setup)
 {
     struct mr_ack ack;
     assert_int_equal(in.grant_bytes, WINDOW);
@@ -112,7 +108,7 @@ static void reports_by_quarter_windows(void **state)
     assert_int_equal(ack.grant_bytes, MESSAGE);
 }
 
-static void messages_that_share_a_window_report_more_often(void **state)
+TEST(messages_that_share_a_window_report_more_often, setup)
 {
     assert_false(mr_incoming_report_due(&in, 2));
     put(0);
@@ -123,7 +119,7 @@ static void messages_that_share_a_window_report_more_often(void **state)
     assert_false(mr_incoming_report_due(&in, 1000));
 }
 
-static void a_gap_is_certain_with_three_behind_it(void **state)
+TEST(a_gap_is_certain_with_three_behind_it, setup)
 {
     put(1);
     put(2);
@@ -134,7 +130,7 @@ static void a_gap_is_certain_with_three_behind_it(void **state)
     assert_false(mr_incoming_gap_certain(&in));
 }
 
-static void what_arrives_behind_a_gap_is_reported_too(void **state)
+TEST(what_arrives_behind_a_gap_is_reported_too, setup)
 {
     struct mr_ack ack;
     put(1);
@@ -163,7 +159,7 @@ static uint32_t next(bool again)
     return s.offset / SEGMENT;
 }
 
-static void sends_up_to_the_grant(void **state)
+TEST(sends_up_to_the_grant, setup)
 {
     struct mr_segment s;
     for (uint32_t n = 0; n < WINDOW / SEGMENT; n++)
@@ -201,7 +197,7 @@ static void check_borrowed(uint32_t begin, uint32_t end)
     }
 }
 
-static void copies_what_is_elsewhere(void **state)
+TEST(copies_what_is_elsewhere, setup)
 {
     static const uint32_t edges[] = {0,    1,    SEGMENT - 1,  SEGMENT,     SEGMENT + 1,
                                      1500, 1501, 20 * SEGMENT, MESSAGE - 1, MESSAGE};
@@ -211,7 +207,7 @@ static void copies_what_is_elsewhere(void **state)
             check_borrowed(edges[b], edges[e]);
 }
 
-static void respects_the_room_in_flight(void **state)
+TEST(respects_the_room_in_flight, setup)
 {
     assert_true(mr_outgoing_ready(&out, SEGMENT));
     assert_false(mr_outgoing_ready(&out, SEGMENT - 1));
@@ -219,7 +215,7 @@ static void respects_the_room_in_flight(void **state)
     assert_false(mr_outgoing_next(&out, SEGMENT - 1, &s));
 }
 
-static void an_untaken_segment_goes_back(void **state)
+TEST(an_untaken_segment_goes_back, setup)
 {
     struct mr_segment s;
     assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
@@ -240,7 +236,7 @@ static void send_window(void)
         next(false);
 }
 
-static void resends_gaps_with_enough_behind_them(void **state)
+TEST(resends_gaps_with_enough_behind_them, setup)
 {
     send_window();
     /* has 0, 3, 5, 6: missing 1, 2 (three behind) and 4 (two behind) */
@@ -265,7 +261,7 @@ static void resends_gaps_with_enough_behind_them(void **state)
     assert_false(mr_outgoing_resends(&out));
 }
 
-static void a_resent_gap_waits_while_others_are_resent(void **state)
+TEST(a_resent_gap_waits_while_others_are_resent, setup)
 {
     struct mr_segment s;
     send_window();
@@ -289,7 +285,7 @@ static void a_resent_gap_waits_while_others_are_resent(void **state)
     assert_int_equal(next(true), 4);
 }
 
-static void arrived_ones_are_not_resent(void **state)
+TEST(arrived_ones_are_not_resent, setup)
 {
     send_window();
     struct mr_ack ack = {
@@ -305,7 +301,7 @@ static void arrived_ones_are_not_resent(void **state)
     assert_false(mr_outgoing_resends(&out));
 }
 
-static void probes_with_first_gap_and_last_sent(void **state)
+TEST(probes_with_first_gap_and_last_sent, setup)
 {
     mr_outgoing_probe(&out);
     assert_false(mr_outgoing_resends(&out));
@@ -320,7 +316,7 @@ static void probes_with_first_gap_and_last_sent(void **state)
     assert_false(mr_outgoing_resends(&out));
 }
 
-static void overtaken_reports_do_no_harm(void **state)
+TEST(overtaken_reports_do_no_harm, setup)
 {
     send_window();
     struct mr_ack new = {
@@ -334,7 +330,7 @@ static void overtaken_reports_do_no_harm(void **state)
     assert_false(mr_outgoing_resends(&out));
 }
 
-static void refuses_impossible_reports(void **state)
+TEST(refuses_impossible_reports, setup)
 {
     struct mr_ack ack = {.segment_bytes = SEGMENT, .received_bytes = MESSAGE + 1};
     assert_false(mr_outgoing_report(&out, &ack, 1));
@@ -346,7 +342,7 @@ static void refuses_impossible_reports(void **state)
     assert_false(mr_outgoing_ready(&out, UINT32_MAX));
 }
 
-static void a_boundless_grant_is_bounded(void **state)
+TEST(a_boundless_grant_is_bounded, setup)
 {
     mr_outgoing_init(&out, from, 600 * SEGMENT, SEGMENT, WINDOW);
     struct mr_ack ack = {
@@ -358,7 +354,7 @@ static void a_boundless_grant_is_bounded(void **state)
 /* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between
  * them. */
 /* With shorter segments the bitmap reaches less far. */
-static void a_grant_shrinks_with_the_segments(void **state)
+TEST(a_grant_shrinks_with_the_segments, setup)
 {
     struct mr_segment s;
     uint32_t sent = 0;
@@ -374,7 +370,7 @@ static void a_grant_shrinks_with_the_segments(void **state)
     assert_int_equal(sent, 2 * WINDOW / SEGMENT);
 }
 
-static void gets_through_any_channel(void **state)
+TEST(gets_through_any_channel, setup)
 {
     for (uint32_t seed = 1; seed <= 50; seed++) {
         srand(seed);
@@ -410,34 +406,4 @@ static void gets_through_any_channel(void **state)
         }
         assert_memory_equal(to, from, bytes);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(window_is_whole_segments_within_bounds, setup),
-        cmocka_unit_test_setup(takes_segments_in_order, setup),
-        cmocka_unit_test_setup(takes_segments_in_any_order, setup),
-        cmocka_unit_test_setup(knows_repeated_ones, setup),
-        cmocka_unit_test_setup(refuses_what_does_not_fit, setup),
-        cmocka_unit_test_setup(refuses_what_the_bitmap_cannot_tell, setup),
-        cmocka_unit_test_setup(reports_by_quarter_windows, setup),
-        cmocka_unit_test_setup(messages_that_share_a_window_report_more_often, setup),
-        cmocka_unit_test_setup(what_arrives_behind_a_gap_is_reported_too, setup),
-        cmocka_unit_test_setup(a_resent_gap_waits_while_others_are_resent, setup),
-        cmocka_unit_test_setup(a_gap_is_certain_with_three_behind_it, setup),
-        cmocka_unit_test_setup(sends_up_to_the_grant, setup),
-        cmocka_unit_test_setup(copies_what_is_elsewhere, setup),
-        cmocka_unit_test_setup(respects_the_room_in_flight, setup),
-        cmocka_unit_test_setup(an_untaken_segment_goes_back, setup),
-        cmocka_unit_test_setup(resends_gaps_with_enough_behind_them, setup),
-        cmocka_unit_test_setup(arrived_ones_are_not_resent, setup),
-        cmocka_unit_test_setup(probes_with_first_gap_and_last_sent, setup),
-        cmocka_unit_test_setup(overtaken_reports_do_no_harm, setup),
-        cmocka_unit_test_setup(refuses_impossible_reports, setup),
-        cmocka_unit_test_setup(a_boundless_grant_is_bounded, setup),
-        cmocka_unit_test_setup(a_grant_shrinks_with_the_segments, setup),
-        cmocka_unit_test_setup(gets_through_any_channel, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

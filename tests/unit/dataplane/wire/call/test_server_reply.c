@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 #define ERROR_TEXT_BYTES 512u
 
@@ -20,7 +16,7 @@ static void call(struct pair_call *c, uint8_t op)
     pair_call(&p, c, op, NULL, 0, UINT64_MAX);
 }
 
-static void an_error_carries_its_text(void **state)
+TEST(an_error_carries_its_text, pair_opened, pair_ended)
 {
     struct pair_call c = {.keep = true};
     call(&c, MR_OP_HUB_STATUS);
@@ -52,7 +48,7 @@ static void answer_with_sequence(void *app, struct mr_endpoint *ep, const struct
     mr_reply_set_sequence(ep, request->ref, 5); /* too late */
 }
 
-static void a_reply_tells_its_sequence(void **state)
+TEST(a_reply_tells_its_sequence, pair_opened, pair_ended)
 {
     static const uint64_t expected[] = {0, 1001, 1002, 0, 1004};
     p.handler = answer_with_sequence;
@@ -66,7 +62,7 @@ static void a_reply_tells_its_sequence(void **state)
 }
 
 /* It is of one answer, not of the slot. */
-static void a_later_call_in_the_slot_starts_without(void **state)
+TEST(a_later_call_in_the_slot_starts_without, pair_opened, pair_ended)
 {
     p.handler = answer_with_sequence;
     for (uint64_t n = 0; n < 2 * MR_WINDOW_MAX; n++) {
@@ -82,7 +78,7 @@ static void long_text(void *app, struct mr_endpoint *ep, const struct mr_request
     mr_reply_error(ep, request->ref, MR_INTERNAL, "%0999d", 7);
 }
 
-static void a_long_text_is_cut(void **state)
+TEST(a_long_text_is_cut, pair_opened, pair_ended)
 {
     struct pair_call c = {.keep = true};
     p.handler = long_text;
@@ -93,7 +89,7 @@ static void a_long_text_is_cut(void **state)
     mr_call_free(p.ends[PAIR_CLIENT].ep, c.call);
 }
 
-static void a_busy_answer_is_tried_again(void **state)
+TEST(a_busy_answer_is_tried_again, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     call(&c, MR_OP_RESTORE);
@@ -104,7 +100,7 @@ static void a_busy_answer_is_tried_again(void **state)
     assert_int_equal(mr_endpoint_counters(p.ends[PAIR_CLIENT].ep)->busy_received, 1);
 }
 
-static void later_keeps_the_request_as_it_was(void **state)
+TEST(later_keeps_the_request_as_it_was, pair_opened, pair_ended)
 {
     uint64_t keys[5] = {1, 2, 3, 4, 5};
     static uint8_t large[5000];
@@ -148,7 +144,7 @@ static void later_and_busy_after_all(void *app, struct mr_endpoint *ep, const st
     mr_reply_busy(ep, request->ref);
 }
 
-static void later_may_be_answered_at_once(void **state)
+TEST(later_may_be_answered_at_once, pair_opened, pair_ended)
 {
     static uint8_t large[5000];
     p.handler = later_and_busy_after_all;
@@ -165,7 +161,7 @@ static void later_may_be_answered_at_once(void **state)
     }
 }
 
-static void a_late_answer_does_not_stretch_the_round_trip(void **state)
+TEST(a_late_answer_does_not_stretch_the_round_trip, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     call(&c, MR_OP_SAVE);
@@ -181,7 +177,7 @@ static void a_late_answer_does_not_stretch_the_round_trip(void **state)
     assert_int_equal(p.events[MR_SESSION_AWAY], 0); /* it said that it is at it */
 }
 
-static void an_answer_to_a_vanished_session_frees_its_request(void **state)
+TEST(an_answer_to_a_vanished_session_frees_its_request, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     uint8_t data[100];
@@ -202,7 +198,7 @@ static void an_answer_to_a_vanished_session_frees_its_request(void **state)
     assert_int_equal(server_memory(), 0);
 }
 
-static void small_replies_are_given_back_soon(void **state)
+TEST(small_replies_are_given_back_soon, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.reply_bytes = 500;
@@ -215,7 +211,7 @@ static void small_replies_are_given_back_soon(void **state)
 }
 
 /* What a node that sends long answers goes by, when it asks itself whether small calls keep coming. */
-static void short_replies_are_counted(void **state)
+TEST(short_replies_are_counted, pair_opened, pair_ended)
 {
     for (uint32_t bytes = 100; bytes <= 30100; bytes += 30000) {
         struct pair_call c = {0};
@@ -239,7 +235,7 @@ static enum pair_verdict drop_session_acks(struct pair *pair, enum pair_side fro
     return from == PAIR_CLIENT && packet->data[3] == MR_PACKET_ACK ? PAIR_DROP : PAIR_PASS;
 }
 
-static void kept_replies_survive_lost_acks_until_the_next(void **state)
+TEST(kept_replies_survive_lost_acks_until_the_next, pair_opened, pair_ended)
 {
     struct pair_call small = {0}, large = {0};
     p.filter = drop_session_acks;
@@ -270,7 +266,7 @@ static enum pair_verdict hold_session_ack(struct pair *pair, enum pair_side from
     return PAIR_DROP;
 }
 
-static void an_old_slots_ack_leaves_newer_calls_alone(void **state)
+TEST(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.reply_bytes = 500;
@@ -290,7 +286,7 @@ static void an_old_slots_ack_leaves_newer_calls_alone(void **state)
     assert_int_equal(server_memory(), before);
 }
 
-static void too_large_a_reply_is_said_so(void **state)
+TEST(too_large_a_reply_is_said_so, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.config[PAIR_SERVER].message_bytes_max = 4096;
@@ -304,7 +300,7 @@ static void too_large_a_reply_is_said_so(void **state)
 }
 
 /* Not received, and not left to wait until its deadline: the client hears of it from its first segment. */
-static void too_large_a_request_is_said_so(void **state)
+TEST(too_large_a_request_is_said_so, pair_opened, pair_ended)
 {
     static uint8_t data[50000];
     struct pair_call c = {.keep = true};
@@ -326,7 +322,7 @@ static void too_large_a_request_is_said_so(void **state)
 }
 
 /* Memory for one of two answers at a time: both get through. */
-static void no_memory_for_the_reply_is_busy(void **state)
+TEST(no_memory_for_the_reply_is_busy, pair_opened, pair_ended)
 {
     struct pair_call calls[8] = {0};
     p.config[PAIR_SERVER].memory_bytes = 160u << 10;
@@ -346,7 +342,7 @@ static void no_memory_for_the_reply_is_busy(void **state)
 }
 
 /* Whose size forbids it is not asked to try again until its deadline, with a line of text. */
-static void what_never_fits_is_refused_at_once(void **state)
+TEST(what_never_fits_is_refused_at_once, pair_opened, pair_ended)
 {
     static const struct {
         uint32_t request_bytes, reply_bytes;
@@ -381,31 +377,4 @@ static void what_never_fits_is_refused_at_once(void **state)
     assert_int_equal(good.status, MR_OK);
     pair_run(&p, 300000);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_error_carries_its_text, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_reply_tells_its_sequence, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(what_never_fits_is_refused_at_once, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_later_call_in_the_slot_starts_without, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_long_text_is_cut, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(later_may_be_answered_at_once, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_late_answer_does_not_stretch_the_round_trip, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(short_replies_are_counted, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(too_large_a_request_is_said_so, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(too_large_a_reply_is_said_so, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(no_memory_for_the_reply_is_busy, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

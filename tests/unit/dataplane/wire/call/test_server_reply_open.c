@@ -1,13 +1,9 @@
 /* Replies that are sent while their end is still being made. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 #define REPLY_BYTES 400000u
 #define HALF_BYTES  (168u * 1176u) /* so that the last report covers all of it */
@@ -71,7 +67,7 @@ static uint32_t received(const struct pair_call *c)
     return c->call->reply != NULL ? c->call->incoming.received_bytes : 0;
 }
 
-static void parts_are_sent_while_it_is_open(void **state)
+TEST(parts_are_sent_while_it_is_open, pair_opened, pair_ended)
 {
     struct pair_call c = {0}, other = {0};
     begin(&c, REPLY_BYTES);
@@ -92,7 +88,7 @@ static void parts_are_sent_while_it_is_open(void **state)
     finish(&c, REPLY_BYTES);
 }
 
-static void the_last_segment_waits_for_the_end(void **state)
+TEST(the_last_segment_waits_for_the_end, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     begin(&c, REPLY_BYTES);
@@ -106,7 +102,7 @@ static void the_last_segment_waits_for_the_end(void **state)
     finish(&c, REPLY_BYTES);
 }
 
-static void a_small_one_waits_for_the_end(void **state)
+TEST(a_small_one_waits_for_the_end, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     begin(&c, 500);
@@ -119,7 +115,7 @@ static void a_small_one_waits_for_the_end(void **state)
     finish(&c, 500);
 }
 
-static void several_may_be_open_at_once(void **state)
+TEST(several_may_be_open_at_once, pair_opened, pair_ended)
 {
     struct pair_call c[3] = {0};
     struct mr_tensor replies[3];
@@ -160,7 +156,7 @@ static void lose(uint32_t first, uint32_t n)
     p.filter = drop_some;
 }
 
-static void losses_heal_while_it_is_open(void **state)
+TEST(losses_heal_while_it_is_open, pair_opened, pair_ended)
 {
     static const uint32_t lost[][2] = {{0, 100}, {0, 1}, {3, 2}, {5, 100}, {15, 3}};
     for (uint32_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
@@ -184,7 +180,7 @@ static void losses_heal_while_it_is_open(void **state)
     assert_int_equal(p.executed, 5);
 }
 
-static void requests_of_several_segments_may_have_one(void **state)
+TEST(requests_of_several_segments_may_have_one, pair_opened, pair_ended)
 {
     static uint8_t data[30000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -207,7 +203,7 @@ static void requests_of_several_segments_may_have_one(void **state)
     finish(&c, REPLY_BYTES);
 }
 
-static void its_session_may_end_meanwhile(void **state)
+TEST(its_session_may_end_meanwhile, pair_opened, pair_ended)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct pair_call c = {0};
@@ -251,7 +247,7 @@ static void repeat_request(uint64_t call_id)
     pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
 }
 
-static void its_client_may_stop_waiting(void **state)
+TEST(its_client_may_stop_waiting, pair_opened, pair_ended)
 {
     struct pair_call c = {.keep = true}, next = {0};
     pair_stop(&p);
@@ -300,7 +296,7 @@ static void report(const struct pair_call *c, enum mr_packet_type type, uint32_t
     mr_reply_acked(server(), &server()->server_sessions[p.later[0].session_index], &packet);
 }
 
-static void nobody_has_what_is_not_written(void **state)
+TEST(nobody_has_what_is_not_written, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     begin(&c, REPLY_BYTES);
@@ -318,20 +314,4 @@ static void nobody_has_what_is_not_written(void **state)
     write_reply(HALF_BYTES, REPLY_BYTES);
     mr_reply_end(server(), p.later[0]);
     finish(&c, REPLY_BYTES);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parts_are_sent_while_it_is_open, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(the_last_segment_waits_for_the_end, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_small_one_waits_for_the_end, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(several_may_be_open_at_once, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(losses_heal_while_it_is_open, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(requests_of_several_segments_may_have_one, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(its_session_may_end_meanwhile, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(its_client_may_stop_waiting, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(nobody_has_what_is_not_written, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

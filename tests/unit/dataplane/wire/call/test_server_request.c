@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 /* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send
  * ---- */
@@ -71,7 +67,7 @@ static void send_segment(uint64_t call_id, uint32_t n, uint16_t flags)
                 left < segment_bytes ? left : segment_bytes);
 }
 
-static void executes_each_id_once(void **state)
+TEST(executes_each_id_once, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
     for (int i = 0; i < 5; i++)
@@ -83,7 +79,7 @@ static void executes_each_id_once(void **state)
                      2 + 2 + 5); /* handshake, its ping, what the path carries, the replies */
 }
 
-static void only_members_of_clusters_take_epochs(void **state)
+TEST(only_members_of_clusters_take_epochs, pair_opened, pair_ended)
 {
     for (int takes = 0; takes < 2; takes++) {
         struct pair_call got = {.epoch = 7};
@@ -96,7 +92,7 @@ static void only_members_of_clusters_take_epochs(void **state)
     assert_int_equal(served()->drop_message, 1);
 }
 
-static void an_older_id_is_stale(void **state)
+TEST(an_older_id_is_stale, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
     send_whole(65, 0);
@@ -107,7 +103,7 @@ static void an_older_id_is_stale(void **state)
     assert_int_equal(served()->drop_stale, 2);
 }
 
-static void ids_may_leave_some_out(void **state)
+TEST(ids_may_leave_some_out, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
     send_whole(1, 0);
@@ -116,7 +112,7 @@ static void ids_may_leave_some_out(void **state)
     assert_int_equal(p.executed, 3);
 }
 
-static void a_newer_id_while_executing_waits(void **state)
+TEST(a_newer_id_while_executing_waits, pair_opened, pair_ended)
 {
     make_message(MR_OP_SAVE, 0, 0);
     send_whole(1, 0);
@@ -129,7 +125,7 @@ static void a_newer_id_while_executing_waits(void **state)
     assert_int_equal(p.executed, 2);
 }
 
-static void a_newer_id_takes_over_a_request_that_was_never_whole(void **state)
+TEST(a_newer_id_takes_over_a_request_that_was_never_whole, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 5000, 0);
     send_segment(1, 1, 0);
@@ -144,7 +140,7 @@ static void a_newer_id_takes_over_a_request_that_was_never_whole(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void a_damaged_packet_is_not_looked_at(void **state)
+TEST(a_damaged_packet_is_not_looked_at, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
     struct mr_packet_header h = header(MR_PACKET_DATA, 0, 1, message_bytes, 0);
@@ -166,7 +162,7 @@ static void a_damaged_packet_is_not_looked_at(void **state)
 }
 
 /* It is as its sender made it, so it would be no better the next time. */
-static void a_malformed_request_is_refused_once_and_for_all(void **state)
+TEST(a_malformed_request_is_refused_once_and_for_all, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
     message[1] = 0xff; /* priority */
@@ -192,7 +188,7 @@ static void a_malformed_request_is_refused_once_and_for_all(void **state)
     assert_int_equal(served()->calls_replayed, 1);
 }
 
-static void lengths_and_offsets_out_of_range_are_dropped(void **state)
+TEST(lengths_and_offsets_out_of_range_are_dropped, pair_opened, pair_ended)
 {
     uint32_t segment_bytes = p.session->peer.segment_bytes;
     make_message(MR_OP_PUSH_GRAD, 5000, 0);
@@ -215,7 +211,7 @@ static void lengths_and_offsets_out_of_range_are_dropped(void **state)
     assert_int_equal(served()->drop_range, 8);
 }
 
-static void a_malformed_bundle_stops_where_it_breaks(void **state)
+TEST(a_malformed_bundle_stops_where_it_breaks, pair_opened, pair_ended)
 {
     uint8_t bundle[400] = {0};
     make_message(MR_OP_PUSH_GRAD, 0, 0);
@@ -274,7 +270,7 @@ static uint32_t make_bundle(uint8_t *bundle, uint64_t first_id, uint32_t count)
     return bytes;
 }
 
-static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void **state)
+TEST(requests_of_a_bundle_are_announced_before_the_first_is_executed, pair_opened, pair_ended)
 {
     static uint8_t bundle[MR_UDP_BYTES_MAX];
     memset(&prefetch, 0, sizeof(prefetch));
@@ -306,7 +302,7 @@ static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void
 }
 
 /* Its memory is free then, and the call may be made again under another id. */
-static void a_request_that_stops_coming_is_given_up(void **state)
+TEST(a_request_that_stops_coming_is_given_up, pair_opened, pair_ended)
 {
     make_message(MR_OP_ECHO, 90000, 0);
     const size_t before = mr_buddy_used_bytes(server()->memory);
@@ -333,7 +329,7 @@ static void a_request_that_stops_coming_is_given_up(void **state)
 }
 
 /* A segment now and then does not keep it. */
-static void a_request_that_comes_too_slowly_is_given_up(void **state)
+TEST(a_request_that_comes_too_slowly_is_given_up, pair_opened, pair_ended)
 {
     make_message(MR_OP_ECHO, 90000, 0);
     const size_t before = mr_buddy_used_bytes(server()->memory);
@@ -345,7 +341,7 @@ static void a_request_that_comes_too_slowly_is_given_up(void **state)
     assert_int_equal(mr_buddy_used_bytes(server()->memory), before);
 }
 
-static void time_left_counts_from_the_first_segment(void **state)
+TEST(time_left_counts_from_the_first_segment, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 2000, 5);
     send_segment(1, 0, 0);
@@ -359,7 +355,7 @@ static void time_left_counts_from_the_first_segment(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void reports_gaps_and_answers_probes(void **state)
+TEST(reports_gaps_and_answers_probes, pair_opened, pair_ended)
 {
     make_message(MR_OP_PUSH_GRAD, 10000, 0); /* 9 segments */
     uint32_t sent = p.ends[PAIR_SERVER].sent;
@@ -380,7 +376,7 @@ static void reports_gaps_and_answers_probes(void **state)
     assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 4);
 }
 
-static void no_memory_is_busy_and_nothing_is_left(void **state)
+TEST(no_memory_is_busy_and_nothing_is_left, pair_opened, pair_ended)
 {
     pair_stop(&p);
     pair_init(&p);
@@ -405,7 +401,7 @@ static void no_memory_is_busy_and_nothing_is_left(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void a_session_says_bye_once(void **state)
+TEST(a_session_says_bye_once, pair_opened, pair_ended)
 {
     send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
     assert_int_equal(session_count(server()), 0);
@@ -413,7 +409,7 @@ static void a_session_says_bye_once(void **state)
     assert_int_equal(served()->drop_session, 1);
 }
 
-static void random_packets_under_the_key_do_no_harm(void **state)
+TEST(random_packets_under_the_key_do_no_harm, pair_opened, pair_ended)
 {
     uint64_t r = 88172645463325252u;
     make_message(MR_OP_LOOKUP, 10000, 0);
@@ -449,33 +445,4 @@ static void random_packets_under_the_key_do_no_harm(void **state)
     assert_true(p.executed > 0);
     send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(executes_each_id_once, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(only_members_of_clusters_take_epochs, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(an_older_id_is_stale, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(ids_may_leave_some_out, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_newer_id_takes_over_a_request_that_was_never_whole, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_damaged_packet_is_not_looked_at, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_malformed_request_is_refused_once_and_for_all, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, pair_opened,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(requests_of_a_bundle_are_announced_before_the_first_is_executed,
-                                        pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_request_that_stops_coming_is_given_up, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_request_that_comes_too_slowly_is_given_up, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_session_says_bye_once, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(random_packets_under_the_key_do_no_harm, pair_opened, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 static uint32_t bundles[2], plain[2];
 
@@ -36,7 +32,7 @@ static void make_calls(struct pair_call *calls, uint32_t n, uint32_t bytes)
     }
 }
 
-static void one_small_message_travels_alone(void **state)
+TEST(one_small_message_travels_alone, pair_opened, pair_ended)
 {
     struct pair_call calls[1];
     make_calls(calls, 1, 0);
@@ -45,7 +41,7 @@ static void one_small_message_travels_alone(void **state)
     assert_int_equal(bundles[PAIR_CLIENT] + bundles[PAIR_SERVER], 0);
 }
 
-static void small_messages_share_packets_both_ways(void **state)
+TEST(small_messages_share_packets_both_ways, pair_opened, pair_ended)
 {
     struct pair_call calls[20];
     make_calls(calls, 20, 0); /* 20 x 48 bytes fit one packet */
@@ -57,7 +53,7 @@ static void small_messages_share_packets_both_ways(void **state)
     assert_int_equal(bundles[PAIR_SERVER], 4);
 }
 
-static void messages_that_do_not_fit_together_go_alone(void **state)
+TEST(messages_that_do_not_fit_together_go_alone, pair_opened, pair_ended)
 {
     struct pair_call calls[6];
     make_calls(calls, 6, 900);
@@ -65,7 +61,7 @@ static void messages_that_do_not_fit_together_go_alone(void **state)
     assert_int_equal(plain[PAIR_SERVER], 6);
 }
 
-static void bundling_may_be_switched_off(void **state)
+TEST(bundling_may_be_switched_off, pair_opened, pair_ended)
 {
     struct pair_call calls[20];
     pair_stop(&p);
@@ -79,7 +75,7 @@ static void bundling_may_be_switched_off(void **state)
     assert_int_equal(bundles[PAIR_CLIENT] + bundles[PAIR_SERVER], 0);
 }
 
-static void bundles_may_be_kept_short(void **state)
+TEST(bundles_may_be_kept_short, pair_opened, pair_ended)
 {
     struct pair_call calls[21];
     pair_stop(&p);
@@ -98,7 +94,7 @@ static void bundles_may_be_kept_short(void **state)
     assert_int_equal(plain[PAIR_SERVER], 2);
 }
 
-static void a_full_port_delays_and_loses_nothing(void **state)
+TEST(a_full_port_delays_and_loses_nothing, pair_opened, pair_ended)
 {
     struct pair_call calls[10] = {0}, large = {0};
     static uint8_t data[4000];
@@ -123,7 +119,7 @@ static void a_full_port_delays_and_loses_nothing(void **state)
     assert_int_equal(mr_endpoint_counters(p.ends[PAIR_CLIENT].ep)->segments_resent, 0);
 }
 
-static void a_poll_keeps_to_its_budget(void **state)
+TEST(a_poll_keeps_to_its_budget, pair_opened, pair_ended)
 {
     static uint8_t data[200000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -151,7 +147,7 @@ static enum pair_verdict note_turns(struct pair *pair, enum pair_side from, uint
     return PAIR_PASS;
 }
 
-static void large_messages_take_turns(void **state)
+TEST(large_messages_take_turns, pair_opened, pair_ended)
 {
     static uint8_t data[200000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -169,7 +165,7 @@ static void large_messages_take_turns(void **state)
 
 /* What one call had in flight, when it is cancelled, another that waits for room may have, though nothing was
  * said of its own. */
-static void room_that_a_call_leaves_is_anothers(void **state)
+TEST(room_that_a_call_leaves_is_anothers, pair_opened, pair_ended)
 {
     static uint8_t data[200000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -210,7 +206,7 @@ static enum pair_verdict note_flight(struct pair *pair, enum pair_side from, uin
     return PAIR_PASS;
 }
 
-static void replies_in_flight_stay_below_the_clients_buffer(void **state)
+TEST(replies_in_flight_stay_below_the_clients_buffer, pair_opened, pair_ended)
 {
     struct pair_call calls[8] = {0};
     pair_stop(&p);
@@ -227,22 +223,4 @@ static void replies_in_flight_stay_below_the_clients_buffer(void **state)
     for (int i = 0; i < 8; i++)
         assert_int_equal(calls[i].ended, 1);
     assert_int_in_range(in_flight_max, 20000, 30000 + 8 * MR_UDP_BYTES_MIN);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_small_message_travels_alone, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(small_messages_share_packets_both_ways, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(messages_that_do_not_fit_together_go_alone, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(bundling_may_be_switched_off, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(bundles_may_be_kept_short, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(large_messages_take_turns, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(room_that_a_call_leaves_is_anothers, pair_opened, pair_ended),
-        cmocka_unit_test_setup_teardown(replies_in_flight_stay_below_the_clients_buffer, pair_opened,
-                                        pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "dataplane/wire/call/window.h"
+#include "tests/test.h"
 
 #define SEGMENT  1000u
 #define MOST     256000u
@@ -33,7 +28,7 @@ static uint32_t round_trip(uint32_t least_us)
     return shrank;
 }
 
-static void starts_with_all(void **state)
+TEST(starts_with_all, setup)
 {
     assert_int_equal(w.bytes, MOST);
     for (uint32_t i = 0; i < 100; i++)
@@ -43,14 +38,14 @@ static void starts_with_all(void **state)
     assert_int_equal(w.bytes, LEAST);
 }
 
-static void a_queue_at_the_target_is_well(void **state)
+TEST(a_queue_at_the_target_is_well, setup)
 {
     for (uint32_t i = 0; i < 10; i++)
         assert_int_equal(round_trip(mr_window_target_us(&w)), 0);
     assert_int_equal(w.bytes, MOST);
 }
 
-static void shrinks_by_how_far_the_delay_is_over(void **state)
+TEST(shrinks_by_how_far_the_delay_is_over, setup)
 {
     uint32_t target_us = mr_window_target_us(&w), queue_us = 450;
     round_trip(queue_us);
@@ -58,7 +53,7 @@ static void shrinks_by_how_far_the_delay_is_over(void **state)
     assert_int_equal(w.bytes, MOST - (uint64_t)MOST * 4 * (queue_us - target_us) / (5 * queue_us));
 }
 
-static void never_by_more_than_half_nor_more_often_than_once_a_round(void **state)
+TEST(never_by_more_than_half_nor_more_often_than_once_a_round, setup)
 {
     uint32_t before = w.bytes, shrank = 0;
     round_trip(100 * MR_QUEUE_TARGET_US);
@@ -73,7 +68,7 @@ static void never_by_more_than_half_nor_more_often_than_once_a_round(void **stat
     assert_int_equal(w.bytes, LEAST);
 }
 
-static void one_packet_that_was_quick_shows_that_there_is_no_queue(void **state)
+TEST(one_packet_that_was_quick_shows_that_there_is_no_queue, setup)
 {
     for (uint32_t i = 0; i < 1000; i++)
         mr_window_delay(&w, now_us += ROUND_US / 10, RTT_US, i % 8 == 0 ? 20 : 10000);
@@ -81,7 +76,7 @@ static void one_packet_that_was_quick_shows_that_there_is_no_queue(void **state)
 }
 
 /* Its packets waited for 50 ms, and it takes them all at once. */
-static void a_process_that_was_asleep_halves_at_most_once(void **state)
+TEST(a_process_that_was_asleep_halves_at_most_once, setup)
 {
     round_trip(10);
     now_us += 50000;
@@ -97,7 +92,7 @@ static void a_process_that_was_asleep_halves_at_most_once(void **state)
     assert_int_equal(w.bytes, MOST); /* and is back within some milliseconds */
 }
 
-static void grows_faster_the_longer_it_is_calm(void **state)
+TEST(grows_faster_the_longer_it_is_calm, setup)
 {
     (void)mr_window_collapse(&w);
     assert_int_equal(w.bytes, LEAST);
@@ -110,14 +105,14 @@ static void grows_faster_the_longer_it_is_calm(void **state)
     assert_int_in_range(rounds, 20, 24);
 }
 
-static void a_hundredth_lost_is_bad_luck(void **state)
+TEST(a_hundredth_lost_is_bad_luck, setup)
 {
     for (uint32_t i = 0; i < 100000; i++)
         mr_window_segments(&w, now_us += 10, RTT_US, 99, 1);
     assert_int_equal(w.bytes, MOST);
 }
 
-static void a_tenth_lost_is_a_full_buffer(void **state)
+TEST(a_tenth_lost_is_a_full_buffer, setup)
 {
     uint32_t shrank = 0;
     for (uint32_t i = 0; i < 5; i++)
@@ -135,7 +130,7 @@ static void a_tenth_lost_is_a_full_buffer(void **state)
 
 /* ---- shares of a link ---- */
 
-static void a_small_window_puts_up_with_more(void **state)
+TEST(a_small_window_puts_up_with_more, setup)
 {
     uint32_t before_us = mr_window_target_us(&w);
     assert_int_in_range(before_us, MR_QUEUE_TARGET_US / 2, MR_QUEUE_TARGET_US);
@@ -151,7 +146,7 @@ static void a_small_window_puts_up_with_more(void **state)
 }
 
 /* The same queue for both, as on one link. */
-static void a_large_and_a_small_one_become_equal(void **state)
+TEST(a_large_and_a_small_one_become_equal, setup)
 {
     struct mr_window other;
     mr_window_init(&other, MOST, SEGMENT);
@@ -166,7 +161,7 @@ static void a_large_and_a_small_one_become_equal(void **state)
 }
 
 /* Its queue drains, and then it is what it was. What it hears meanwhile says nothing of its window. */
-static void a_long_transfer_slows_down_now_and_then(void **state)
+TEST(a_long_transfer_slows_down_now_and_then, setup)
 {
     uint64_t slow_us = 0, begun_us = now_us, first_us = 0;
     while (now_us < begun_us + 1000000) {
@@ -183,7 +178,7 @@ static void a_long_transfer_slows_down_now_and_then(void **state)
     assert_int_in_range(slow_us, 1000000 / MR_SLOWDOWN_SHARE / 4, 1000000 / MR_SLOWDOWN_SHARE);
 }
 
-static void two_of_one_clock_slow_down_together(void **state)
+TEST(two_of_one_clock_slow_down_together, setup)
 {
     struct mr_window other;
     uint32_t together = 0;
@@ -199,7 +194,7 @@ static void two_of_one_clock_slow_down_together(void **state)
     assert_true(together > 50);
 }
 
-static void what_pauses_by_itself_does_not_slow_down(void **state)
+TEST(what_pauses_by_itself_does_not_slow_down, setup)
 {
     for (uint32_t i = 0; i < 5000; i++) {
         mr_window_delay(&w, now_us, RTT_US, 10);
@@ -208,7 +203,7 @@ static void what_pauses_by_itself_does_not_slow_down(void **state)
     }
 }
 
-static void what_is_long_past_is_forgotten(void **state)
+TEST(what_is_long_past_is_forgotten, setup)
 {
     round_trip(10);
     (void)mr_window_collapse(&w);
@@ -218,7 +213,7 @@ static void what_is_long_past_is_forgotten(void **state)
 }
 
 /* The clock starts with the machine. */
-static void the_base_is_known_in_the_first_minute_too(void **state)
+TEST(the_base_is_known_in_the_first_minute_too)
 {
     struct mr_base_delay base = {0};
     assert_int_equal(mr_base_delay_sample(&base, 1, 50), 0);
@@ -227,7 +222,7 @@ static void the_base_is_known_in_the_first_minute_too(void **state)
     assert_int_equal(mr_base_delay_sample(&base, MR_BASE_INTERVAL_US, 60), 10);
 }
 
-static void the_base_is_the_least_of_ten_minutes(void **state)
+TEST(the_base_is_the_least_of_ten_minutes)
 {
     struct mr_base_delay base = {0};
     uint64_t minute_us = MR_BASE_INTERVAL_US;
@@ -240,28 +235,4 @@ static void the_base_is_the_least_of_ten_minutes(void **state)
     assert_int_equal(mr_base_delay_sample(&base, 117 * minute_us, 1100), 92); /* 1008 */
     assert_int_equal(mr_base_delay_sample(&base, 500 * minute_us, 9000), 0);
     assert_int_equal(mr_base_delay_sample(&base, 500 * minute_us, 9001), 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(starts_with_all, setup),
-        cmocka_unit_test_setup(a_queue_at_the_target_is_well, setup),
-        cmocka_unit_test_setup(shrinks_by_how_far_the_delay_is_over, setup),
-        cmocka_unit_test_setup(never_by_more_than_half_nor_more_often_than_once_a_round, setup),
-        cmocka_unit_test_setup(one_packet_that_was_quick_shows_that_there_is_no_queue, setup),
-        cmocka_unit_test_setup(a_process_that_was_asleep_halves_at_most_once, setup),
-        cmocka_unit_test_setup(grows_faster_the_longer_it_is_calm, setup),
-        cmocka_unit_test_setup(a_hundredth_lost_is_bad_luck, setup),
-        cmocka_unit_test_setup(a_tenth_lost_is_a_full_buffer, setup),
-        cmocka_unit_test_setup(a_small_window_puts_up_with_more, setup),
-        cmocka_unit_test_setup(a_large_and_a_small_one_become_equal, setup),
-        cmocka_unit_test_setup(a_long_transfer_slows_down_now_and_then, setup),
-        cmocka_unit_test_setup(two_of_one_clock_slow_down_together, setup),
-        cmocka_unit_test_setup(what_pauses_by_itself_does_not_slow_down, setup),
-        cmocka_unit_test_setup(what_is_long_past_is_forgotten, setup),
-        cmocka_unit_test(the_base_is_known_in_the_first_minute_too),
-        cmocka_unit_test(the_base_is_the_least_of_ten_minutes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

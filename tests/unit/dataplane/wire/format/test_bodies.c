@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/bodies.h"
+#include "tests/test.h"
 
 /* What a peer of another version reads where this one writes. */
-static void words_have_their_places(void **state)
+TEST(words_have_their_places)
 {
     assert_int_equal(MR_RESTORED_PARAMETERS, 5);
     assert_int_equal(MR_RESTORED_WORDS, 6);
@@ -28,7 +24,7 @@ static void words_have_their_places(void **state)
     assert_int_equal(MR_WORLD_WORDS, 24);
 }
 
-static void a_span_takes_several_places(void **state)
+TEST(a_span_takes_several_places)
 {
     assert_int_equal(MR_CAPTURE_ASK_IP, 6);
     assert_int_equal(MR_CAPTURE_ASK_PORT, 8);
@@ -40,7 +36,7 @@ static void a_span_takes_several_places(void **state)
     assert_int_equal(MR_MOVES_DRAINED_LAST, 5);
 }
 
-static void tensors_have_the_words_of_the_body(void **state)
+TEST(tensors_have_the_words_of_the_body)
 {
     const uint64_t words[MR_MOVES_WORDS] = {0};
     struct mr_tensor t = mr_body_tensor(MR_BODY_MOVES, words);
@@ -57,7 +53,7 @@ static void tensors_have_the_words_of_the_body(void **state)
     assert_int_equal(t.bytes, 4 * sizeof(uint32_t));
 }
 
-static void missing_words_of_older_senders_are_zero(void **state)
+TEST(missing_words_of_older_senders_are_zero)
 {
     const uint64_t sent[MR_RESTORED_WORDS + 2] = {1, 2, 3, 4, 5, 6, 7, 8};
     for (uint32_t count = 0; count <= MR_RESTORED_WORDS + 2; count++) {
@@ -71,7 +67,7 @@ static void missing_words_of_older_senders_are_zero(void **state)
     }
 }
 
-static void tensors_of_another_form_are_refused(void **state)
+TEST(tensors_of_another_form_are_refused)
 {
     const uint64_t sent[32] = {0};
     uint64_t words[MR_HEARTBEAT_WORDS];
@@ -91,7 +87,7 @@ static void tensors_of_another_form_are_refused(void **state)
         assert_false(mr_body_is_rows(MR_BODY_SAVE_ROW, &rows[i]));
 }
 
-static void rows_of_any_width_are_read(void **state)
+TEST(rows_of_any_width_are_read)
 {
     uint64_t sent[2][16] = {{0}}, words[MR_SAVE_ROW_WORDS];
     const struct mr_tensor none = mr_tensor_2d(MR_U64, 0, 0, sent);
@@ -105,17 +101,4 @@ static void rows_of_any_width_are_read(void **state)
         for (uint32_t i = 0; i < MR_SAVE_ROW_WORDS; i++)
             assert_int_equal(words[i], i < width ? 100 + width + i : 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_have_their_places),
-        cmocka_unit_test(a_span_takes_several_places),
-        cmocka_unit_test(tensors_have_the_words_of_the_body),
-        cmocka_unit_test(missing_words_of_older_senders_are_zero),
-        cmocka_unit_test(tensors_of_another_form_are_refused),
-        cmocka_unit_test(rows_of_any_width_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* Capabilities: their names, and what needs which. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "dataplane/wire/format/capability.h"
+#include "tests/test.h"
 
-static void a_name_leads_to_its_bit(void **state)
+TEST(a_name_leads_to_its_bit)
 {
-    (void)state;
     uint64_t all = 0;
     for (uint32_t bit = 0; bit < 70; bit++) {
         const char *name = mr_capability_name(bit);
@@ -22,9 +18,8 @@ static void a_name_leads_to_its_bit(void **state)
     assert_int_equal(mr_capability_named("telepathy"), 0);
 }
 
-static void a_set_is_listed(void **state)
+TEST(a_set_is_listed)
 {
-    (void)state;
     char text[64], small[8];
     mr_capability_text(0, text, sizeof(text));
     assert_string_equal(text, "none");
@@ -34,9 +29,8 @@ static void a_set_is_listed(void **state)
     assert_string_equal(small, "adam_st");
 }
 
-static void a_feature_says_what_it_needs(void **state)
+TEST(a_feature_says_what_it_needs)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("t", 4);
     for (uint32_t optimizer = MR_OPT_SGD; optimizer <= MR_OPT_LAST; optimizer++) {
         mr_feature_set_optimizer(&f, optimizer);
@@ -53,9 +47,8 @@ static void a_feature_says_what_it_needs(void **state)
 }
 
 /* What others say reaches terminals. */
-static void versions_are_plain_text(void **state)
+TEST(versions_are_plain_text)
 {
-    (void)state;
     struct mr_peer_version peer = mr_version_own();
     char text[MR_VERSION_TEXT_BYTES];
     assert_int_equal(peer.capabilities, MR_CAPABILITIES);
@@ -67,15 +60,4 @@ static void versions_are_plain_text(void **state)
     memset(&peer, 0, sizeof(peer));
     mr_version_name(&peer, text);
     assert_string_equal(text, "before 0.3.0");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_leads_to_its_bit),
-        cmocka_unit_test(a_set_is_listed),
-        cmocka_unit_test(a_feature_says_what_it_needs),
-        cmocka_unit_test(versions_are_plain_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

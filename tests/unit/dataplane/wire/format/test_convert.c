@@ -1,16 +1,12 @@
 /* All vector widths that this processor runs: every number of the 16-bit types, every halfway case between
  * two of them, and f32 numbers from everywhere, against a slow reference; i8 rows against the promise of
  * their error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/wire/format/convert.h"
+#include "tests/test.h"
 
 #define ALL16 65536u
 
@@ -129,7 +125,7 @@ static void all_of_type(const struct half_type *t)
     }
 }
 
-static void every_number_goes_there_and_back(void **state)
+TEST(every_number_goes_there_and_back)
 {
     all_of_type(&f16);
     all_of_type(&bf16);
@@ -154,14 +150,14 @@ static void halfway_of_type(const struct half_type *t)
     check_to_half(t, in, count);
 }
 
-static void halfway_goes_to_the_even_neighbour(void **state)
+TEST(halfway_goes_to_the_even_neighbour)
 {
     halfway_of_type(&f16);
     halfway_of_type(&bf16);
 }
 
 /* Over all bits of f32, in steps that meet every exponent and end bits of all kinds; and NaNs. */
-static void numbers_from_everywhere(void **state)
+TEST(numbers_from_everywhere)
 {
     enum { COUNT = 1 << 20 };
     float *in = malloc(COUNT * sizeof(*in));
@@ -220,7 +216,7 @@ static void check_row(const float *in, const int8_t *q, float scale, const float
     }
 }
 
-static void random_rows_keep_the_promised_error(void **state)
+TEST(random_rows_keep_the_promised_error)
 {
     static struct i8_rows first, other;
     static float in[ROWS * DIM_MAX];
@@ -247,7 +243,7 @@ static void random_rows_keep_the_promised_error(void **state)
 }
 
 /* With 127 as the largest, the scale is 1 and halves are ties. */
-static void ties_of_i8_go_to_even(void **state)
+TEST(ties_of_i8_go_to_even)
 {
     static const float in[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f, -126.5f, 0.499f, -0.501f, -127};
     static const int8_t expected[] = {127, 0, 2, 2, 0, -2, 126, -126, 0, -1, -127};
@@ -262,7 +258,7 @@ static void ties_of_i8_go_to_even(void **state)
     }
 }
 
-static void nan_and_inf_make_their_row_nan(void **state)
+TEST(nan_and_inf_make_their_row_nan)
 {
     enum { DIM = 19 };
     const struct mr_converters *c;
@@ -286,7 +282,7 @@ static void nan_and_inf_make_their_row_nan(void **state)
 
 /* ---- by dtype ---- */
 
-static void conversion_by_dtype(void **state)
+TEST(conversion_by_dtype)
 {
     enum { COUNT = 3, DIM = 5 };
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
@@ -316,7 +312,7 @@ static void conversion_by_dtype(void **state)
 }
 
 /* Every length and alignment: what lies after stays as it was. */
-static void lengths_and_alignments(void **state)
+TEST(lengths_and_alignments)
 {
     enum { LENGTH = 40 };
     float in[LENGTH + 1];
@@ -348,15 +344,5 @@ int main(void)
     uint32_t count = 0;
     while (mr_converters_at(count) != NULL)
         printf("%s\n", mr_converters_at(count++)->name);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_goes_there_and_back),
-        cmocka_unit_test(halfway_goes_to_the_even_neighbour),
-        cmocka_unit_test(numbers_from_everywhere),
-        cmocka_unit_test(random_rows_keep_the_promised_error),
-        cmocka_unit_test(ties_of_i8_go_to_even),
-        cmocka_unit_test(nan_and_inf_make_their_row_nan),
-        cmocka_unit_test(conversion_by_dtype),
-        cmocka_unit_test(lengths_and_alignments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* Counters of dropped packets: each has a cause, or is known as harmless, and its texts fit where they are
  * shown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/format/drop_causes.h"
 #include "dataplane/wire/format/wire_counters.h"
+#include "tests/test.h"
 
 #define WHAT_BYTES 150u /* of a finding of doctor */
 #define CURE_BYTES 240u
@@ -35,9 +32,8 @@ static const char *const harmless[] = {
     "wire.drop_version",                                                 /* event other_version */
 };
 
-static void every_counter_is_known(void **state)
+TEST(every_counter_is_known)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool is_harmless = false;
         for (size_t h = 0; h < sizeof(harmless) / sizeof(harmless[0]); h++)
@@ -48,9 +44,8 @@ static void every_counter_is_known(void **state)
     assert_int_equal(mr_drop_cause_find("port.nothing"), mr_drop_cause_count);
 }
 
-static void texts_fit(void **state)
+TEST(texts_fit)
 {
-    (void)state;
     for (uint32_t i = 0; i < mr_drop_cause_count; i++) {
         const struct mr_drop_cause *c = &mr_drop_causes[i];
         assert_int_equal(mr_drop_cause_find(c->counter), i);
@@ -59,22 +54,11 @@ static void texts_fit(void **state)
     }
 }
 
-static void a_share_is_normal(void **state)
+TEST(a_share_is_normal)
 {
     const struct mr_drop_cause any = {.normal_percent = 0}, tenth = {.normal_percent = 10};
-    (void)state;
     assert_false(mr_drop_cause_matters(&any, 0, 100));
     assert_true(mr_drop_cause_matters(&any, 1, 1000000));
     assert_false(mr_drop_cause_matters(&tenth, 10, 100));
     assert_true(mr_drop_cause_matters(&tenth, 11, 100));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_counter_is_known),
-        cmocka_unit_test(texts_fit),
-        cmocka_unit_test(a_share_is_normal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

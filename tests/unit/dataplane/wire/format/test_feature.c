@@ -1,11 +1,7 @@
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/ranges.h"
+#include "tests/test.h"
 
 static struct mr_feature table(void)
 {
@@ -17,7 +13,7 @@ static struct mr_feature variable(void)
     return mr_feature_variable("dense/w.0:kernel-1", 2, (uint32_t[]){3, 4});
 }
 
-static void defaults_are_well_formed(void **state)
+TEST(defaults_are_well_formed)
 {
     struct mr_feature t = table(), v = variable(), s = mr_feature_variable("bias", 0, NULL);
     assert_null(mr_feature_check(&t));
@@ -54,7 +50,7 @@ static void defaults_are_well_formed(void **state)
         assert_null(mr_feature_check(&f));                                                                   \
     } while (0)
 
-static void names_are_checked(void **state)
+TEST(names_are_checked)
 {
     REFUSED(table, f.name[0] = '\0', "name");
     REFUSED(table, f.name[1] = ' ', "name");
@@ -72,7 +68,7 @@ static void names_are_checked(void **state)
     assert_string_equal(mr_feature_check(&f), "name");
 }
 
-static void shapes_are_checked(void **state)
+TEST(shapes_are_checked)
 {
     REFUSED(table, f.kind = 0, "kind");
     REFUSED(table, f.kind = 3, "kind");
@@ -95,7 +91,7 @@ static void shapes_are_checked(void **state)
     REFUSED(variable, (f.rank = 4, f.dims[0] = f.dims[1] = f.dims[2] = f.dims[3] = 1u << 16), "dims");
 }
 
-static void initializers_are_checked(void **state)
+TEST(initializers_are_checked)
 {
     REFUSED(table, f.initializer = 0, "initializer");
     REFUSED(table, f.initializer = 5, "initializer");
@@ -115,7 +111,7 @@ static void initializers_are_checked(void **state)
     TAKEN(table, (f.initializer = MR_INIT_NORMAL, f.init_a = -5.0f, f.init_b = 0.0f));
 }
 
-static void optimizers_are_checked(void **state)
+TEST(optimizers_are_checked)
 {
     REFUSED(table, f.optimizer = 0, "optimizer");
     REFUSED(table, f.optimizer = 10, "optimizer");
@@ -141,7 +137,7 @@ static void optimizers_are_checked(void **state)
 }
 
 /* Torch's, where torch has it. */
-static void optimizers_have_defaults(void **state)
+TEST(optimizers_have_defaults)
 {
     static const float wanted[][MR_OPTIMIZER_ARGS] = {
         [MR_OPT_SGD] = {0, 1e-10f},
@@ -173,7 +169,7 @@ static struct mr_feature set_table(void)
 }
 
 /* What is set is set as it is. */
-static void rows_that_are_set_have_no_options(void **state)
+TEST(rows_that_are_set_have_no_options)
 {
     TAKEN(set_table, f.learning_rate = 3.0f);
     TAKEN(set_table, f.dtype = MR_BF16);
@@ -193,7 +189,7 @@ static const char *with_arg(enum mr_optimizer optimizer, uint32_t i, float value
     return mr_feature_check(&f);
 }
 
-static void arguments_are_checked(void **state)
+TEST(arguments_are_checked)
 {
     static const struct {
         enum mr_optimizer optimizer;
@@ -227,7 +223,7 @@ static void arguments_are_checked(void **state)
     TAKEN(table, (f.optimizer = MR_OPT_FTRL, f.optimizer_args[0] = 0.1f, f.optimizer_args[1] = 0.0f));
 }
 
-static void schedules_are_checked(void **state)
+TEST(schedules_are_checked)
 {
     REFUSED(table, f.schedule = 4, "schedule");
     REFUSED(table, f.schedule = MR_SCHEDULE_COSINE, "schedule_steps");
@@ -250,7 +246,7 @@ static void schedules_are_checked(void **state)
     TAKEN(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10, f.learning_rate_end = 0.1f));
 }
 
-static void rows_options_are_checked(void **state)
+TEST(rows_options_are_checked)
 {
     REFUSED(table, f.pooling = 4, "pooling");
     REFUSED(variable, f.pooling = MR_POOL_MEAN, "pooling");
@@ -290,7 +286,7 @@ static void rows_options_are_checked(void **state)
 }
 
 /* Every byte belongs to a field, and a change of any one of them is found. */
-static void any_changed_byte_is_a_difference(void **state)
+TEST(any_changed_byte_is_a_difference)
 {
     struct mr_feature a = table();
     assert_null(mr_feature_diff(&a, &a));
@@ -301,7 +297,7 @@ static void any_changed_byte_is_a_difference(void **state)
     }
 }
 
-static void differences_are_named(void **state)
+TEST(differences_are_named)
 {
     struct mr_feature a = table(), b = table();
     b.dims[0] = 32;
@@ -322,7 +318,7 @@ static void differences_are_named(void **state)
 }
 
 /* Changes go to the feature as it is now, and only they. */
-static void differences_alter(void **state)
+TEST(differences_alter)
 {
     const struct mr_feature before = table();
     struct mr_feature is = before, after = before;
@@ -346,7 +342,7 @@ static void differences_alter(void **state)
 }
 
 /* A feature may be described as it was made, or as it is; where nobody altered it, there is one way. */
-static void what_was_altered_is_no_conflict(void **state)
+TEST(what_was_altered_is_no_conflict)
 {
     const struct mr_feature made = table();
     struct mr_feature is = made, after = made, other = made;
@@ -362,7 +358,7 @@ static void what_was_altered_is_no_conflict(void **state)
 
 /* Computed from XXH3's specification by another program: client and server of all versions must agree on
  * these. */
-static void key_hashes_are_xxh3(void **state)
+TEST(key_hashes_are_xxh3)
 {
     static const struct {
         uint64_t key, seed, hash;
@@ -377,7 +373,7 @@ static void key_hashes_are_xxh3(void **state)
         assert_true(mr_key_hash(known[i].key, known[i].seed) == known[i].hash);
 }
 
-static void partitions_are_the_top_bits_and_evenly_filled(void **state)
+TEST(partitions_are_the_top_bits_and_evenly_filled)
 {
     enum { KEYS = 4096 * 64 };
     static uint32_t filled[MR_PARTITION_COUNT];
@@ -389,7 +385,7 @@ static void partitions_are_the_top_bits_and_evenly_filled(void **state)
         assert_int_in_range(filled[p], 16, 128); /* 64 on average, 8 deviations to each side */
 }
 
-static void variables_live_by_their_name(void **state)
+TEST(variables_live_by_their_name)
 {
     assert_int_equal(mr_variable_partition("bias"), 2891);
     assert_int_equal(mr_variable_partition("dense/layer1.weight:0"), 3220);
@@ -405,7 +401,7 @@ static struct mr_feature wide(void)
     return mr_feature_variable("wide", 2, dims);
 }
 
-static void ranges_are_checked(void **state)
+TEST(ranges_are_checked)
 {
     REFUSED(table, f.range_values = 1, "range_values");
     REFUSED(wide, f.range_values = 244, "range_values"); /* 4099 ranges */
@@ -417,7 +413,7 @@ static void ranges_are_checked(void **state)
     TAKEN(wide, f.range_values = 1000000; f.clip_norm = 1);
 }
 
-static void large_variables_are_spread(void **state)
+TEST(large_variables_are_spread)
 {
     struct mr_feature f = wide();
     const uint32_t small[1] = {MR_RANGE_VALUES}, largest[1] = {1u << 30};
@@ -442,7 +438,7 @@ static void large_variables_are_spread(void **state)
 }
 
 /* However a node has split a variable that is there, nobody has to know. */
-static void ranges_are_no_conflict(void **state)
+TEST(ranges_are_no_conflict)
 {
     struct mr_feature mine = wide(), other = wide();
     other.range_values = 65536;
@@ -450,14 +446,14 @@ static void ranges_are_no_conflict(void **state)
     assert_string_equal(mr_feature_diff(&mine, &other), "range_values");
 }
 
-static void a_range_lives_by_its_number(void **state)
+TEST(a_range_lives_by_its_number)
 {
     assert_int_equal(mr_range_partition("bias", 0), mr_variable_partition("bias"));
     assert_int_equal(mr_range_partition("bias", 1), 3411);
     assert_int_equal(mr_range_partition("bias", 4095), 1519);
 }
 
-static void pieces_are_made_of_runs(void **state)
+TEST(pieces_are_made_of_runs)
 {
     struct mr_feature f = wide();
     f.range_values = 300000;
@@ -471,33 +467,4 @@ static void pieces_are_made_of_runs(void **state)
     f.range_values = 0;
     run = mr_run_of(&f, 299999, 500000);
     assert_true(run.range == 0 && run.at == 299999 && run.count == 500000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_well_formed),
-        cmocka_unit_test(names_are_checked),
-        cmocka_unit_test(shapes_are_checked),
-        cmocka_unit_test(initializers_are_checked),
-        cmocka_unit_test(optimizers_are_checked),
-        cmocka_unit_test(optimizers_have_defaults),
-        cmocka_unit_test(rows_that_are_set_have_no_options),
-        cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(schedules_are_checked),
-        cmocka_unit_test(rows_options_are_checked),
-        cmocka_unit_test(any_changed_byte_is_a_difference),
-        cmocka_unit_test(differences_are_named),
-        cmocka_unit_test(differences_alter),
-        cmocka_unit_test(what_was_altered_is_no_conflict),
-        cmocka_unit_test(key_hashes_are_xxh3),
-        cmocka_unit_test(partitions_are_the_top_bits_and_evenly_filled),
-        cmocka_unit_test(variables_live_by_their_name),
-        cmocka_unit_test(ranges_are_checked),
-        cmocka_unit_test(large_variables_are_spread),
-        cmocka_unit_test(ranges_are_no_conflict),
-        cmocka_unit_test(a_range_lives_by_its_number),
-        cmocka_unit_test(pieces_are_made_of_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

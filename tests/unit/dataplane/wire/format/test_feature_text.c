@@ -1,13 +1,9 @@
 /* What people read of a feature: names, what is wrong with it, how two differ. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/mr_feature.h"
+#include "tests/test.h"
 
 /* Refused for `field`, with a text that begins so. */
 static void explained(const struct mr_feature *f, const char *field, const char *begin)
@@ -19,9 +15,8 @@ static void explained(const struct mr_feature *f, const char *field, const char 
         fail_msg("\"%s\" does not begin with \"%s\"", text, begin);
 }
 
-static void a_refusal_names_field_value_and_range(void **state)
+TEST(a_refusal_names_field_value_and_range)
 {
-    (void)state;
 #define EXPLAINED(change, field, begin)                                                                      \
     do {                                                                                                     \
         struct mr_feature f = mr_feature_table("emb", 16);                                                   \
@@ -75,9 +70,8 @@ static void a_refusal_names_field_value_and_range(void **state)
     explained(&v, "capacity_rows", "capacity_rows is 10: it is 0 for a variable");
 }
 
-static void a_difference_names_both_values(void **state)
+TEST(a_difference_names_both_values)
 {
-    (void)state;
     const struct mr_feature mine = mr_feature_table("emb", 16);
     char text[MR_FEATURE_TEXT_BYTES];
 #define DIFFERS(change, expected)                                                                            \
@@ -97,9 +91,8 @@ static void a_difference_names_both_values(void **state)
 }
 
 /* A name of all its bytes, and the largest numbers: cut nowhere, and not past the end of a small buffer. */
-static void texts_fit(void **state)
+TEST(texts_fit)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("emb", 16);
     char text[MR_FEATURE_TEXT_BYTES], few[8];
     memset(f.name, 'x', sizeof(f.name));
@@ -114,9 +107,8 @@ static void texts_fit(void **state)
     assert_string_equal(few, "optimiz");
 }
 
-static void names_of_members(void **state)
+TEST(names_of_members)
 {
-    (void)state;
     for (uint32_t i = MR_OPT_SGD; i <= MR_OPT_LAST; i++)
         assert_string_not_equal(mr_optimizer_name(i), "?");
     for (uint32_t i = MR_INIT_CONSTANT; i <= MR_INIT_TRUNCATED_NORMAL; i++)
@@ -134,15 +126,4 @@ static void names_of_members(void **state)
     assert_string_equal(mr_admission_name(MR_ADMIT_OBSERVATIONS + 1), "?");
     assert_string_equal(mr_eviction_name(MR_EVICT_STEPS), "steps");
     assert_string_equal(mr_eviction_name(MR_EVICT_STEPS + 1), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refusal_names_field_value_and_range),
-        cmocka_unit_test(a_difference_names_both_values),
-        cmocka_unit_test(texts_fit),
-        cmocka_unit_test(names_of_members),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/mr_histogram.h"
+#include "tests/test.h"
 
 static uint64_t next(uint64_t *state)
 {
@@ -16,7 +13,7 @@ static uint64_t next(uint64_t *state)
     return *state;
 }
 
-static void buckets_follow_each_other(void **state)
+TEST(buckets_follow_each_other)
 {
     for (uint32_t i = 0; i < MR_HISTOGRAM_BUCKETS; i++) {
         const uint64_t low_ns = mr_histogram_low_ns(i), next_ns = mr_histogram_low_ns(i + 1);
@@ -36,7 +33,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Spans from 32 ns to some seconds, most of them short. */
-static void percentiles_are_true_to_two_percent(void **state)
+TEST(percentiles_are_true_to_two_percent)
 {
     enum { COUNT = 50000 };
     static const double shares[] = {0.001, 0.5, 0.9, 0.99, 0.999};
@@ -62,14 +59,14 @@ static void percentiles_are_true_to_two_percent(void **state)
     free(spans);
 }
 
-static void nothing_counted_is_zero(void **state)
+TEST(nothing_counted_is_zero)
 {
     static struct mr_histogram h;
     assert_int_equal(mr_histogram_percentile_ns(&h, 0.99), 0);
     assert_true(mr_histogram_mean_ns(&h) == 0.0);
 }
 
-static void what_is_beyond_counts_and_shows_as_the_longest(void **state)
+TEST(what_is_beyond_counts_and_shows_as_the_longest)
 {
     static struct mr_histogram written, h;
     mr_histogram_add(&written, UINT64_C(100000000000), 1);
@@ -78,7 +75,7 @@ static void what_is_beyond_counts_and_shows_as_the_longest(void **state)
     assert_int_equal(mr_histogram_percentile_ns(&h, 0.5), UINT64_C(100000000000));
 }
 
-static void windows_subtract_and_cores_add_up(void **state)
+TEST(windows_subtract_and_cores_add_up)
 {
     static struct mr_histogram written, before, now, sum;
     mr_histogram_add(&written, 1000000, 3);
@@ -113,7 +110,7 @@ static void *write_all(void *arg)
 }
 
 /* Copies taken meanwhile never lose what an earlier one had. */
-static void another_thread_reads_while_one_writes(void **state)
+TEST(another_thread_reads_while_one_writes)
 {
     static struct mr_histogram written, h;
     pthread_t writer;
@@ -127,17 +124,4 @@ static void another_thread_reads_while_one_writes(void **state)
     pthread_join(writer, NULL);
     mr_histogram_read(&written, &h);
     assert_int_equal(h.sum_ns, (uint64_t)WRITTEN / 1000 * (1000 * 1001 / 2));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_follow_each_other),
-        cmocka_unit_test(percentiles_are_true_to_two_percent),
-        cmocka_unit_test(nothing_counted_is_zero),
-        cmocka_unit_test(what_is_beyond_counts_and_shows_as_the_longest),
-        cmocka_unit_test(windows_subtract_and_cores_add_up),
-        cmocka_unit_test(another_thread_reads_while_one_writes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/message.h"
 #include "dataplane/wire/format/packet.h"
+#include "tests/test.h"
 
 static uint8_t *room(uint32_t bytes)
 {
@@ -38,7 +34,7 @@ static bool parses(const uint8_t *m, uint32_t bytes)
     return mr_message_parse(m, bytes, m, &out);
 }
 
-static void lengths_follow_from_the_shapes(void **state)
+TEST(lengths_follow_from_the_shapes)
 {
     assert_int_equal(mr_message_bytes(NULL, 0), 32);
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, 1, NULL), mr_tensor_1d(MR_U8, 64, NULL)};
@@ -48,7 +44,7 @@ static void lengths_follow_from_the_shapes(void **state)
     assert_int_equal(mr_message_bytes(t, 1), 64);
 }
 
-static void what_is_laid_out_is_parsed_back(void **state)
+TEST(what_is_laid_out_is_parsed_back)
 {
     uint32_t bytes;
     uint8_t *m = sample(&bytes);
@@ -78,7 +74,7 @@ static void what_is_laid_out_is_parsed_back(void **state)
 }
 
 /* As docs/protocol.md gives it, so that a second implementation would agree. */
-static void bytes_stand_where_the_protocol_says(void **state)
+TEST(bytes_stand_where_the_protocol_says)
 {
     static const uint8_t expected[65] = {/* op, .., one tensor, .., deadline 1000 ms */
                                          2, 0, 0, 0, 0, 0, 0, 0,    1, 0, 0, 0, 0xe8, 0x03, 0, 0,   5,
@@ -95,7 +91,7 @@ static void bytes_stand_where_the_protocol_says(void **state)
     free(m);
 }
 
-static void tensors_without_data_are_filled_in_later(void **state)
+TEST(tensors_without_data_are_filled_in_later)
 {
     struct mr_tensor t[2] = {mr_tensor_1d(MR_F32, 4, NULL), mr_tensor_1d(MR_U32, 2, NULL)};
     uint32_t bytes = mr_message_bytes(t, 2);
@@ -109,7 +105,7 @@ static void tensors_without_data_are_filled_in_later(void **state)
     free(m);
 }
 
-static void every_other_length_is_refused(void **state)
+TEST(every_other_length_is_refused)
 {
     uint32_t bytes;
     uint8_t *m = sample(&bytes);
@@ -127,7 +123,7 @@ struct change {
     uint8_t value;
 };
 
-static void ill_formed_fields_are_refused(void **state)
+TEST(ill_formed_fields_are_refused)
 {
     static const struct change changes[] = {
         {1, 8},       /* priority */
@@ -157,7 +153,7 @@ static void ill_formed_fields_are_refused(void **state)
     }
 }
 
-static void an_epoch_is_carried(void **state)
+TEST(an_epoch_is_carried)
 {
     struct mr_message out;
     uint8_t *m = room(sizeof(struct mr_preamble));
@@ -170,7 +166,7 @@ static void an_epoch_is_carried(void **state)
 }
 
 /* dims whose product is `bytes` modulo 2^64 only. */
-static void products_that_overflow_are_refused(void **state)
+TEST(products_that_overflow_are_refused)
 {
     struct mr_tensor_wire w = {.dtype = MR_U64, .rank = 4, .dims = {1u << 31, 1u << 31, 2, 1}, .bytes = 0};
     uint8_t *m = room(64);
@@ -184,7 +180,7 @@ static void products_that_overflow_are_refused(void **state)
     free(m);
 }
 
-static void ill_formed_tensors_have_no_length(void **state)
+TEST(ill_formed_tensors_have_no_length)
 {
     struct mr_tensor t = mr_tensor_1d(MR_F32, 4, NULL);
     t.bytes = 15;
@@ -199,7 +195,7 @@ static void ill_formed_tensors_have_no_length(void **state)
     assert_int_equal(mr_message_bytes(&t, 1), 0);
 }
 
-static void limits_hold(void **state)
+TEST(limits_hold)
 {
     struct mr_tensor t[MR_TENSORS_MAX + 1];
     for (uint32_t i = 0; i <= MR_TENSORS_MAX; i++)
@@ -216,7 +212,7 @@ static void limits_hold(void **state)
     assert_int_equal(mr_message_bytes(t, 2), 0);
 }
 
-static void a_peek_stays_within_the_bytes(void **state)
+TEST(a_peek_stays_within_the_bytes)
 {
     static _Alignas(64) uint8_t laid_out[512];
     static uint8_t bytes[512 + 1];
@@ -243,7 +239,7 @@ static void a_peek_stays_within_the_bytes(void **state)
 }
 
 /* Any part of it is what stands there in the whole message. */
-static void parts_of_a_long_message_make_the_whole(void **state)
+TEST(parts_of_a_long_message_make_the_whole)
 {
     static const uint8_t text[] = "a text of 27 bytes, no more";
     float floats[70];
@@ -277,23 +273,4 @@ static void parts_of_a_long_message_make_the_whole(void **state)
     longer = mr_tensor_2d(MR_F32, 1u << 20, 1u << 18, floats);
     assert_int_equal(mr_message_long_bytes(&longer, 1), 0);
     free(whole);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_follow_from_the_shapes),
-        cmocka_unit_test(what_is_laid_out_is_parsed_back),
-        cmocka_unit_test(bytes_stand_where_the_protocol_says),
-        cmocka_unit_test(tensors_without_data_are_filled_in_later),
-        cmocka_unit_test(every_other_length_is_refused),
-        cmocka_unit_test(ill_formed_fields_are_refused),
-        cmocka_unit_test(an_epoch_is_carried),
-        cmocka_unit_test(products_that_overflow_are_refused),
-        cmocka_unit_test(ill_formed_tensors_have_no_length),
-        cmocka_unit_test(limits_hold),
-        cmocka_unit_test(a_peek_stays_within_the_bytes),
-        cmocka_unit_test(parts_of_a_long_message_make_the_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

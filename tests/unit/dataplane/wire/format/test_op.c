@@ -1,18 +1,14 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/op.h"
+#include "tests/test.h"
 
 static const uint8_t all[] = {
 #define MR_OP(NAME, name, value, repeatable, role, served, request, reply) (value),
 #include "dataplane/wire/format/ops.def"
 };
 
-static void every_op_has_a_name_of_its_own(void **state)
+TEST(every_op_has_a_name_of_its_own)
 {
     for (size_t i = 0; i < sizeof(all); i++) {
         assert_string_not_equal(mr_op_name(all[i]), "?");
@@ -23,7 +19,7 @@ static void every_op_has_a_name_of_its_own(void **state)
     assert_string_equal(mr_op_name(MR_OP_HUB_STATUS), "hub_status");
 }
 
-static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
+TEST(unknown_ops_are_said_to_be_and_never_repeated)
 {
     static const uint32_t unknown[] = {0, MR_OP_COUNT, 255, UINT32_MAX};
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
@@ -34,7 +30,7 @@ static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
 
 /* Sending these twice would learn twice, start two checkpoints, or drop what was made again meanwhile. A push
  * by batch id is recognised by the server. */
-static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
+TEST(only_calls_that_do_no_harm_twice_are_repeatable)
 {
     for (size_t i = 0; i < sizeof(all); i++) {
         const uint32_t op = all[i];
@@ -44,7 +40,7 @@ static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
     }
 }
 
-static void values_are_part_of_the_protocol(void **state)
+TEST(values_are_part_of_the_protocol)
 {
     assert_int_equal(MR_OP_NODE_INFO, 1);
     assert_int_equal(MR_OP_PUSH_GRAD, 10);
@@ -55,7 +51,7 @@ static void values_are_part_of_the_protocol(void **state)
 
 /* What changes the model by training is the trainers'; what takes it back or holds it up is the
  * operators'. */
-static void who_may_call_what(void **state)
+TEST(who_may_call_what)
 {
     static const uint8_t look[] = {
         MR_OP_NODE_INFO,    MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
@@ -78,7 +74,7 @@ static void who_may_call_what(void **state)
     assert_int_equal(mr_op_role(UINT32_MAX), MR_ROLE_READ_ONLY);
 }
 
-static void roles_have_names(void **state)
+TEST(roles_have_names)
 {
     enum mr_role role = MR_ROLE_OPERATOR;
     assert_true(mr_role_parse("trainer", &role));
@@ -92,7 +88,7 @@ static void roles_have_names(void **state)
     assert_string_equal(mr_role_name(MR_ROLE_COUNT), "?");
 }
 
-static void batch_ids_split_into_stream_and_sequence(void **state)
+TEST(batch_ids_split_into_stream_and_sequence)
 {
     assert_int_equal(mr_batch_stream(UINT64_C(0xffff000000000000)), 0xffff);
     assert_true(mr_batch_sequence(UINT64_C(0xffff000000000000)) == 0);
@@ -100,7 +96,7 @@ static void batch_ids_split_into_stream_and_sequence(void **state)
     assert_true(mr_batch_sequence(UINT64_C(0x0007ffffffffffff)) == UINT64_C(0xffffffffffff));
 }
 
-static void an_epoch_is_the_nearest_of_its_low_bits(void **state)
+TEST(an_epoch_is_the_nearest_of_its_low_bits)
 {
     assert_true(mr_epoch_near(5, 5) == 5);
     assert_true(mr_epoch_near(0, 0x8000) == 0);
@@ -110,19 +106,4 @@ static void an_epoch_is_the_nearest_of_its_low_bits(void **state)
     assert_true(mr_epoch_near(0xfff8, 0x30007) == 0x2fff8);
     assert_true(mr_epoch_near(0xfff8, 7) == 0xfff8); /* there is none before 0 */
     assert_true(mr_epoch_near(9, UINT64_C(0x1234567890008)) == UINT64_C(0x1234567890009));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_has_a_name_of_its_own),
-        cmocka_unit_test(unknown_ops_are_said_to_be_and_never_repeated),
-        cmocka_unit_test(only_calls_that_do_no_harm_twice_are_repeatable),
-        cmocka_unit_test(values_are_part_of_the_protocol),
-        cmocka_unit_test(who_may_call_what),
-        cmocka_unit_test(roles_have_names),
-        cmocka_unit_test(batch_ids_split_into_stream_and_sequence),
-        cmocka_unit_test(an_epoch_is_the_nearest_of_its_low_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
+#include "tests/test.h"
 
 /* A heap copy of exactly the datagram's length, so that AddressSanitizer sees every byte read beyond it. */
 static enum mr_drop parse_exact(const uint8_t *bytes, size_t n, struct mr_packet_header *header,
@@ -59,7 +55,7 @@ static enum mr_drop parse(size_t n)
 }
 
 /* Byte by byte, as docs/protocol.md gives it. */
-static void fields_stand_where_the_protocol_says(void **state)
+TEST(fields_stand_where_the_protocol_says)
 {
     static const uint8_t wire[] = {
         0x4d, 0x52, 4,    4,
@@ -112,7 +108,7 @@ static const struct rule {
 static const char *const names[MR_PACKET_TYPE_END] = {MR_PACKET_TYPE_LIST(NAME)};
 #define RULE_COUNT (sizeof(rules) / sizeof(rules[0]))
 
-static void each_type_takes_its_payload_and_no_other(void **state)
+TEST(each_type_takes_its_payload_and_no_other)
 {
     assert_int_equal(RULE_COUNT, MR_PACKET_TYPE_END - 1);
     for (size_t i = 0; i < RULE_COUNT; i++) {
@@ -127,14 +123,14 @@ static void each_type_takes_its_payload_and_no_other(void **state)
 }
 
 /* Of ACCEPT there are two, and nothing between. */
-static void an_accept_has_a_version_or_none(void **state)
+TEST(an_accept_has_a_version_or_none)
 {
     for (uint32_t bytes = 0; bytes < 140; bytes++)
         assert_int_equal(parse(make(MR_PACKET_ACCEPT, 0, (uint16_t)bytes)),
                          bytes == 96 || bytes == 120 ? MR_DROP_NONE : MR_drop_range);
 }
 
-static void each_type_takes_its_flags_and_no_other(void **state)
+TEST(each_type_takes_its_flags_and_no_other)
 {
     for (size_t i = 0; i < RULE_COUNT; i++) {
         const struct rule *r = &rules[i];
@@ -147,7 +143,7 @@ static void each_type_takes_its_flags_and_no_other(void **state)
     }
 }
 
-static void fields_without_a_meaning_are_zero(void **state)
+TEST(fields_without_a_meaning_are_zero)
 {
     static const struct {
         size_t offset;
@@ -172,7 +168,7 @@ static void fields_without_a_meaning_are_zero(void **state)
     }
 }
 
-static void unknown_types_are_dropped(void **state)
+TEST(unknown_types_are_dropped)
 {
     for (uint32_t type = 0; type < 256; type++) {
         if (type >= 1 && type < MR_PACKET_TYPE_END)
@@ -181,7 +177,7 @@ static void unknown_types_are_dropped(void **state)
     }
 }
 
-static void a_datagram_is_as_long_as_it_says(void **state)
+TEST(a_datagram_is_as_long_as_it_says)
 {
     size_t whole = make(MR_PACKET_DATA, 0, 100);
     for (size_t n = 0; n < whole; n++)
@@ -191,7 +187,7 @@ static void a_datagram_is_as_long_as_it_says(void **state)
 }
 
 /* Each packet is wrong in one way and in all that are checked later: the first one counts. */
-static void checks_come_in_their_order(void **state)
+TEST(checks_come_in_their_order)
 {
     struct mr_packet_header h = {.magic = 1, .version = 9, .type = 99, .flags = 0xffff, .payload_bytes = 5};
     size_t at = 0;
@@ -214,7 +210,7 @@ static void checks_come_in_their_order(void **state)
     assert_int_equal(at, 0);
 }
 
-static void nothing_is_written_on_failure(void **state)
+TEST(nothing_is_written_on_failure)
 {
     struct mr_packet_header h, before;
     const uint8_t *payload = packet;
@@ -234,7 +230,7 @@ static size_t bundle_append(size_t payload_bytes, uint64_t call_id, uint32_t mes
     return payload_bytes + sizeof(frame) + (message_bytes + 7) / 8 * 8;
 }
 
-static void a_segment_is_one_fragment(void **state)
+TEST(a_segment_is_one_fragment)
 {
     make(MR_PACKET_DATA, MR_FLAG_PROBE, 200);
     struct mr_fragment out[MR_FRAGMENTS_MAX];
@@ -252,7 +248,7 @@ static void a_segment_is_one_fragment(void **state)
     assert_true(out[0].probe);
 }
 
-static void a_bundle_is_taken_until_it_is_malformed(void **state)
+TEST(a_bundle_is_taken_until_it_is_malformed)
 {
     enum { MESSAGES = MR_FRAGMENTS_MAX + 2 };
     size_t bytes = 0;
@@ -274,22 +270,4 @@ static void a_bundle_is_taken_until_it_is_malformed(void **state)
     assert_int_equal(count, 2);
     assert_int_equal(out[1].call_id, MESSAGES);
     assert_int_equal(at, whole);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_stand_where_the_protocol_says),
-        cmocka_unit_test(each_type_takes_its_payload_and_no_other),
-        cmocka_unit_test(an_accept_has_a_version_or_none),
-        cmocka_unit_test(each_type_takes_its_flags_and_no_other),
-        cmocka_unit_test(fields_without_a_meaning_are_zero),
-        cmocka_unit_test(unknown_types_are_dropped),
-        cmocka_unit_test(a_datagram_is_as_long_as_it_says),
-        cmocka_unit_test(checks_come_in_their_order),
-        cmocka_unit_test(nothing_is_written_on_failure),
-        cmocka_unit_test(a_segment_is_one_fragment),
-        cmocka_unit_test(a_bundle_is_taken_until_it_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,6 @@
 /* What a push's sequence holds: both kinds of push streams, and numbers up to their highest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
+#include "tests/test.h"
 
 static void check(uint32_t stream_id, uint64_t number)
 {
@@ -12,9 +9,8 @@ static void check(uint32_t stream_id, uint64_t number)
     assert_int_equal(mr_push_number(sequence), number);
 }
 
-static void a_sequence_is_a_stream_and_a_number(void **state)
+TEST(a_sequence_is_a_stream_and_a_number)
 {
-    (void)state;
     for (uint32_t cores = 1; cores <= MR_CORE_MAX; cores++) {
         const uint32_t stream_id = mr_push_stream_of_core(cores, cores - 1);
         assert_false(mr_push_stream_is_chosen(stream_id));
@@ -34,20 +30,10 @@ static void a_sequence_is_a_stream_and_a_number(void **state)
     }
 }
 
-static void some_are_no_streams(void **state)
+TEST(some_are_no_streams)
 {
-    (void)state;
     assert_false(mr_push_stream_is_valid(0));
     assert_false(mr_push_stream_is_valid(mr_push_stream_of_core(2, 2)));
     assert_false(mr_push_stream_is_valid(mr_push_stream_of_core(MR_CORE_MAX + 1, 0)));
     assert_false(mr_push_stream_is_valid(mr_push_stream_chosen(MR_PUSH_CHOSEN_MAX) + 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence_is_a_stream_and_a_number),
-        cmocka_unit_test(some_are_no_streams),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "tests/test.h"
 
-static void every_status_has_a_name_and_a_text(void **state)
+TEST(every_status_has_a_name_and_a_text)
 {
     for (int s = 0; s < MR_STATUS_COUNT; s++) {
         assert_true(strlen(mr_status_name((enum mr_status)s)) >= 2);
@@ -17,7 +13,7 @@ static void every_status_has_a_name_and_a_text(void **state)
     }
 }
 
-static void names_are_the_enum_s(void **state)
+TEST(names_are_the_enum_s)
 {
     assert_string_equal(mr_status_name(MR_OK), "OK");
     assert_string_equal(mr_status_text(MR_OK), "ok");
@@ -26,7 +22,7 @@ static void names_are_the_enum_s(void **state)
 }
 
 /* The numbers travel: a change would make two versions misunderstand each other. */
-static void values_are_part_of_the_protocol(void **state)
+TEST(values_are_part_of_the_protocol)
 {
     assert_int_equal(MR_OK, 0);
     assert_int_equal(MR_UNKNOWN_OUTCOME, 2);
@@ -37,21 +33,10 @@ static void values_are_part_of_the_protocol(void **state)
     assert_int_equal(MR_INTERNAL, 35);
 }
 
-static void unknown_values_are_said_to_be(void **state)
+TEST(unknown_values_are_said_to_be)
 {
     assert_string_equal(mr_status_text(MR_STATUS_COUNT), "unknown status");
     assert_string_equal(mr_status_name(MR_STATUS_COUNT), "?");
     assert_string_equal(mr_status_text((enum mr_status)65535), "unknown status");
     assert_string_equal(mr_status_name((enum mr_status)65535), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_a_name_and_a_text),
-        cmocka_unit_test(names_are_the_enum_s),
-        cmocka_unit_test(values_are_part_of_the_protocol),
-        cmocka_unit_test(unknown_values_are_said_to_be),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/message.h"
+#include "tests/test.h"
 
-static void element_sizes_and_names(void **state)
+TEST(element_sizes_and_names)
 {
     static const struct {
         enum mr_dtype dtype;
@@ -25,7 +21,7 @@ static void element_sizes_and_names(void **state)
     }
 }
 
-static void unknown_dtypes_have_no_size(void **state)
+TEST(unknown_dtypes_have_no_size)
 {
     static const uint32_t unknown[] = {0, MR_DTYPE_COUNT, 255};
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
@@ -34,7 +30,7 @@ static void unknown_dtypes_have_no_size(void **state)
     }
 }
 
-static void shapes_give_bytes(void **state)
+TEST(shapes_give_bytes)
 {
     float value = 1.0f;
     struct mr_tensor t = mr_tensor_0d(MR_F32, &value);
@@ -61,20 +57,9 @@ static void shapes_give_bytes(void **state)
     assert_int_equal(t.bytes, 0);
 }
 
-static void a_shape_beyond_64_bits_fits_no_message(void **state)
+TEST(a_shape_beyond_64_bits_fits_no_message)
 {
     struct mr_tensor t = mr_tensor_3d(MR_F64, UINT32_MAX, UINT32_MAX, UINT32_MAX, NULL);
     assert_true(t.bytes == UINT64_MAX);
     assert_int_equal(mr_message_bytes(&t, 1), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(element_sizes_and_names),
-        cmocka_unit_test(unknown_dtypes_have_no_size),
-        cmocka_unit_test(shapes_give_bytes),
-        cmocka_unit_test(a_shape_beyond_64_bits_fits_no_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

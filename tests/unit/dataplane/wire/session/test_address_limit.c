@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/session/address_limit.h"
+#include "tests/test.h"
 
 #define SECOND_US UINT64_C(1000000)
 
@@ -37,7 +33,7 @@ static bool session_begin(const uint8_t *address)
     return mr_address_session_begin(limits, address, mr_address_sessions_max(limits));
 }
 
-static void sessions_are_counted_per_address(void **state)
+TEST(sessions_are_counted_per_address, NULL, teardown)
 {
     create(100, 3, 1);
     for (uint32_t n = 0; n < 10; n++) {
@@ -51,7 +47,7 @@ static void sessions_are_counted_per_address(void **state)
     assert_false(session_begin(ip(4)));
 }
 
-static void memory_is_counted_per_address(void **state)
+TEST(memory_is_counted_per_address, NULL, teardown)
 {
     create(100, 3, 1);
     assert_true(mr_address_is_alone(limits, ip(1)));
@@ -76,7 +72,7 @@ static void memory_is_counted_per_address(void **state)
 }
 
 /* A machine has all addresses of a /64 at its disposal. */
-static void addresses_of_a_64_count_as_one(void **state)
+TEST(addresses_of_a_64_count_as_one, NULL, teardown)
 {
     create(100, 3, 1);
     uint8_t ipv6[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 1};
@@ -96,7 +92,7 @@ static void addresses_of_a_64_count_as_one(void **state)
     assert_true(session_begin(ipv6));
 }
 
-static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
+TEST(by_itself_the_limit_is_a_quarter_and_not_too_few, NULL, teardown)
 {
     static const struct {
         uint32_t sessions_max, limit;
@@ -111,7 +107,7 @@ static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
 }
 
 /* Against plain counters, with as many addresses at a time as there may be sessions. */
-static void counts_stay_right_as_addresses_come_and_go(void **state)
+TEST(counts_stay_right_as_addresses_come_and_go, NULL, teardown)
 {
     enum { ADDRESSES = 50, SESSIONS = 64, PER_ADDRESS = 2 };
     static uint32_t count[ADDRESSES];
@@ -137,7 +133,7 @@ static void counts_stay_right_as_addresses_come_and_go(void **state)
     assert_true(refused > 100);
 }
 
-static void hellos_are_limited_by_rate(void **state)
+TEST(hellos_are_limited_by_rate, NULL, teardown)
 {
     create(1, 1, 10);
     uint64_t now_us = 5 * SECOND_US;
@@ -158,7 +154,7 @@ static void hellos_are_limited_by_rate(void **state)
     assert_false(mr_address_hello(limits, ip(1), now_us));
 }
 
-static void the_rate_of_hellos_can_change(void **state)
+TEST(the_rate_of_hellos_can_change, NULL, teardown)
 {
     create(1, 1, 10);
     const uint64_t now_us = 5 * SECOND_US;
@@ -167,18 +163,4 @@ static void the_rate_of_hellos_can_change(void **state)
     for (int i = 0; i < 2000; i++)
         let_in += mr_address_hello(limits, ip(1), now_us);
     assert_int_equal(let_in, 1000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(addresses_of_a_64_count_as_one, teardown),
-        cmocka_unit_test_teardown(memory_is_counted_per_address, teardown),
-        cmocka_unit_test_teardown(sessions_are_counted_per_address, teardown),
-        cmocka_unit_test_teardown(by_itself_the_limit_is_a_quarter_and_not_too_few, teardown),
-        cmocka_unit_test_teardown(counts_stay_right_as_addresses_come_and_go, teardown),
-        cmocka_unit_test_teardown(hellos_are_limited_by_rate, teardown),
-        cmocka_unit_test_teardown(the_rate_of_hellos_can_change, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/session/auth.h"
+#include "tests/test.h"
 
 /* Every expected value below was computed by another program (Python's hashlib and xxhash, and a SipHash
  * written from its paper) from docs/protocol.md: a second client would compute the same. */
@@ -60,7 +56,7 @@ static struct mr_accept accept_of_hello(void)
                               .arrived_core = 2};
 }
 
-static void keys_are_derived_as_documented(void **state)
+TEST(keys_are_derived_as_documented, set_up)
 {
     static const uint8_t hello_key[16] = {0x08, 0x06, 0xbd, 0xcb, 0x6c, 0x1f, 0x4a, 0x5c,
                                           0xa8, 0xb0, 0x1a, 0xf1, 0x3a, 0x94, 0xbb, 0x8f};
@@ -74,7 +70,7 @@ static void keys_are_derived_as_documented(void **state)
     assert_memory_equal(key.bytes, session_key, 16);
 }
 
-static void no_key_is_the_all_zero_key(void **state)
+TEST(no_key_is_the_all_zero_key, set_up)
 {
     static const uint8_t zeros[MR_PSK_BYTES];
     struct mr_auth none, zero;
@@ -94,7 +90,7 @@ static uint64_t tag_of(uint8_t *datagram, size_t bytes)
     return tag;
 }
 
-static void tags_are_siphash_of_header_and_payload_hash(void **state)
+TEST(tags_are_siphash_of_header_and_payload_hash, set_up)
 {
     uint8_t datagram[MR_HEADER_BYTES + 1400];
     count_up(datagram, sizeof(datagram), 0);
@@ -106,7 +102,7 @@ static void tags_are_siphash_of_header_and_payload_hash(void **state)
     assert_true(tag_of(datagram, sizeof(datagram)) == UINT64_C(0x5fb7a88cbb83219f));
 }
 
-static void every_bit_of_datagram_and_key_counts(void **state)
+TEST(every_bit_of_datagram_and_key_counts, set_up)
 {
     uint8_t datagram[MR_HEADER_BYTES + 300];
     count_up(datagram, sizeof(datagram), 7);
@@ -126,7 +122,7 @@ static void every_bit_of_datagram_and_key_counts(void **state)
     assert_true(mr_tag_verify(&auth.hello_key, datagram, sizeof(datagram)));
 }
 
-static void tags_work_at_any_alignment(void **state)
+TEST(tags_work_at_any_alignment, set_up)
 {
     uint8_t room[MR_HEADER_BYTES + 100 + 8];
     count_up(room, sizeof(room), 0);
@@ -137,7 +133,7 @@ static void tags_work_at_any_alignment(void **state)
     }
 }
 
-static void a_hello_is_proved_as_documented(void **state)
+TEST(a_hello_is_proved_as_documented, set_up)
 {
     static const uint8_t proof[MR_PROOF_BYTES] = {
         0xea, 0xc0, 0x95, 0x86, 0x11, 0x83, 0x13, 0xe0, 0x2e, 0xd9, 0xf7, 0x07, 0x74, 0x46, 0xb7, 0x2d,
@@ -149,7 +145,7 @@ static void a_hello_is_proved_as_documented(void **state)
     assert_true(mr_hello_verify(&auth, &h));
 }
 
-static void every_bit_of_a_hello_is_covered(void **state)
+TEST(every_bit_of_a_hello_is_covered, set_up)
 {
     struct mr_hello h = hello();
     mr_hello_prove(&auth, &h);
@@ -164,7 +160,7 @@ static void every_bit_of_a_hello_is_covered(void **state)
     assert_false(mr_hello_verify(&other, &h));
 }
 
-static void an_accept_is_proved_as_documented(void **state)
+TEST(an_accept_is_proved_as_documented, set_up)
 {
     static const uint8_t proof[MR_PROOF_BYTES] = {
         0x5b, 0x9d, 0xe5, 0x1b, 0x4d, 0xc5, 0x92, 0x62, 0x04, 0x81, 0xb6, 0xcb, 0x9a, 0xbd, 0x06, 0xdf,
@@ -175,7 +171,7 @@ static void an_accept_is_proved_as_documented(void **state)
     assert_true(mr_accept_verify(&auth, uuid, 0x1111, &a, NULL));
 }
 
-static void every_bit_of_an_accept_and_its_client_is_covered(void **state)
+TEST(every_bit_of_an_accept_and_its_client_is_covered, set_up)
 {
     struct mr_accept a = accept_of_hello();
     mr_accept_prove(&auth, uuid, 0x1111, &a, NULL);
@@ -193,7 +189,7 @@ static void every_bit_of_an_accept_and_its_client_is_covered(void **state)
     assert_false(mr_accept_verify(&other, uuid, 0x1111, &a, NULL));
 }
 
-static void every_bit_of_a_version_is_covered(void **state)
+TEST(every_bit_of_a_version_is_covered, set_up)
 {
     struct mr_accept a = accept_of_hello();
     struct mr_peer_version version = {.capabilities = 5, .text = "0.9.1"};
@@ -207,7 +203,7 @@ static void every_bit_of_a_version_is_covered(void **state)
     }
 }
 
-static void session_keys_differ_by_each_of_their_inputs(void **state)
+TEST(session_keys_differ_by_each_of_their_inputs, set_up)
 {
     struct mr_tag_key base, key;
     struct mr_auth other;
@@ -228,7 +224,7 @@ static void session_keys_differ_by_each_of_their_inputs(void **state)
 
 static const uint8_t secret[MR_COOKIE_SECRET_BYTES] = {1, 2, 3};
 
-static void a_cookie_lasts_one_to_two_epochs(void **state)
+TEST(a_cookie_lasts_one_to_two_epochs, set_up)
 {
     struct mr_hello h = hello();
     uint64_t start = 100 * MR_COOKIE_EPOCH_US;
@@ -241,7 +237,7 @@ static void a_cookie_lasts_one_to_two_epochs(void **state)
     assert_true(mr_cookie_verify(secret, ip, 7700, &h, 0));
 }
 
-static void a_cookie_is_bound_to_address_client_and_server(void **state)
+TEST(a_cookie_is_bound_to_address_client_and_server, set_up)
 {
     struct mr_hello h = hello();
     uint64_t now = 5 * MR_COOKIE_EPOCH_US;
@@ -264,24 +260,4 @@ static void a_cookie_is_bound_to_address_client_and_server(void **state)
     changed.cookie[15] ^= 0x80;
     assert_false(mr_cookie_verify(secret, ip, 7700, &changed, now));
     assert_true(mr_cookie_verify(secret, ip, 7700, &h, now));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(keys_are_derived_as_documented, set_up),
-        cmocka_unit_test_setup(no_key_is_the_all_zero_key, set_up),
-        cmocka_unit_test_setup(tags_are_siphash_of_header_and_payload_hash, set_up),
-        cmocka_unit_test_setup(every_bit_of_datagram_and_key_counts, set_up),
-        cmocka_unit_test_setup(tags_work_at_any_alignment, set_up),
-        cmocka_unit_test_setup(a_hello_is_proved_as_documented, set_up),
-        cmocka_unit_test_setup(every_bit_of_a_hello_is_covered, set_up),
-        cmocka_unit_test_setup(an_accept_is_proved_as_documented, set_up),
-        cmocka_unit_test_setup(every_bit_of_an_accept_and_its_client_is_covered, set_up),
-        cmocka_unit_test_setup(every_bit_of_a_version_is_covered, set_up),
-        cmocka_unit_test_setup(session_keys_differ_by_each_of_their_inputs, set_up),
-        cmocka_unit_test_setup(a_cookie_lasts_one_to_two_epochs, set_up),
-        cmocka_unit_test_setup(a_cookie_is_bound_to_address_client_and_server, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

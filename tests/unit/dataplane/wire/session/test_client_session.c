@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
-static void calls_made_before_it_is_up_wait(void **state)
+TEST(calls_made_before_it_is_up_wait, pair_started, pair_ended)
 {
     struct pair_call call = {0};
     assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session),
@@ -19,7 +15,7 @@ static void calls_made_before_it_is_up_wait(void **state)
     assert_int_equal(call.status, MR_OK);
 }
 
-static void two_sessions_to_one_core_do_not_mix(void **state)
+TEST(two_sessions_to_one_core_do_not_mix, pair_started, pair_ended)
 {
     struct mr_client_session *other;
     assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
@@ -31,7 +27,7 @@ static void two_sessions_to_one_core_do_not_mix(void **state)
     assert_int_equal(session_count(p.ends[PAIR_SERVER].ep), 2);
 }
 
-static void an_idle_session_finds_out_about_a_restart(void **state)
+TEST(an_idle_session_finds_out_about_a_restart, pair_started, pair_ended)
 {
     pair_open(&p);
     pair_run(&p, 1000000);
@@ -44,7 +40,7 @@ static void an_idle_session_finds_out_about_a_restart(void **state)
     assert_int_equal(info.incarnation, 8);
 }
 
-static void an_idle_client_with_another_address_keeps_its_session(void **state)
+TEST(an_idle_client_with_another_address_keeps_its_session, pair_started, pair_ended)
 {
     pair_open(&p);
     pair_run(&p, 1000000);
@@ -56,7 +52,7 @@ static void an_idle_client_with_another_address_keeps_its_session(void **state)
 }
 
 /* What the client has sent waits to be read. */
-static void a_server_that_stood_still_keeps_its_sessions(void **state)
+TEST(a_server_that_stood_still_keeps_its_sessions, pair_started, pair_ended)
 {
     struct pair_end *server = &p.ends[PAIR_SERVER];
     pair_open(&p);
@@ -76,7 +72,7 @@ static enum pair_verdict drop_pings(struct pair *pair, enum pair_side from, uint
     return packet->data[3] == MR_PACKET_PING ? PAIR_DROP : PAIR_PASS;
 }
 
-static void so_does_one_whose_key_was_changed_just_then(void **state)
+TEST(so_does_one_whose_key_was_changed_just_then, pair_started, pair_ended)
 {
     uint8_t keys[2][MR_PSK_BYTES] = {{77}};
     pair_open(&p);
@@ -96,7 +92,7 @@ static void so_does_one_whose_key_was_changed_just_then(void **state)
     assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_accepted, 1);
 }
 
-static void close_says_bye_and_ends_calls(void **state)
+TEST(close_says_bye_and_ends_calls, pair_started, pair_ended)
 {
     struct pair_call a = {0}, b = {0};
     pair_open(&p);
@@ -125,7 +121,7 @@ static void close_in_event(struct pair *pair, enum mr_client_session_event event
     pair->session = NULL;
 }
 
-static void a_handler_may_close_the_session(void **state)
+TEST(a_handler_may_close_the_session, pair_started, pair_ended)
 {
     struct pair_call calls[4] = {0};
     for (int restart = 0; restart < 2; restart++) {
@@ -160,7 +156,7 @@ static enum pair_verdict drop_acks_of_replies(struct pair *pair, enum pair_side 
     return ack ? PAIR_DROP : PAIR_PASS;
 }
 
-static void a_large_reply_is_given_back_though_its_last_ack_is_lost(void **state)
+TEST(a_large_reply_is_given_back_though_its_last_ack_is_lost, pair_started, pair_ended)
 {
     struct pair_call call = {0};
     pair_open(&p);
@@ -175,7 +171,7 @@ static void a_large_reply_is_given_back_though_its_last_ack_is_lost(void **state
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
 }
 
-static void what_came_of_a_request_given_up_is_given_back(void **state)
+TEST(what_came_of_a_request_given_up_is_given_back, pair_started, pair_ended)
 {
     struct pair_call call = {0};
     static uint8_t data[4u << 20];
@@ -206,7 +202,7 @@ static enum pair_verdict count_slot_acks(struct pair *pair, enum pair_side from,
 }
 
 /* A little after the first of them, however many end meanwhile. */
-static void calls_that_are_over_are_acknowledged_soon(void **state)
+TEST(calls_that_are_over_are_acknowledged_soon, pair_started, pair_ended)
 {
     enum { CALLS = 10, EACH_US = 5000, SOON_US = 25000 };
     struct pair_call calls[CALLS] = {{0}};
@@ -222,7 +218,7 @@ static void calls_that_are_over_are_acknowledged_soon(void **state)
     }
 }
 
-static void sessions_max_is_a_bound(void **state)
+TEST(sessions_max_is_a_bound, pair_started, pair_ended)
 {
     struct mr_client_session *s;
     for (uint32_t i = 0; i < p.config[PAIR_CLIENT].sessions_max; i++)
@@ -236,28 +232,4 @@ static void sessions_max_is_a_bound(void **state)
     assert_int_equal(
         mr_client_session_open(p.ends[PAIR_SERVER].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &s),
         MR_INVALID_ARGUMENT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_made_before_it_is_up_wait, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_server_that_stood_still_keeps_its_sessions, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(a_large_reply_is_given_back_though_its_last_ack_is_lost, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(what_came_of_a_request_given_up_is_given_back, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(calls_that_are_over_are_acknowledged_soon, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, pair_started, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

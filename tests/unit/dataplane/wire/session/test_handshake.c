@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "pair_fixture.h"
+#include "tests/test.h"
 
 static enum pair_verdict drop_nth(struct pair *pair, enum pair_side from, uint32_t n,
                                   struct pair_packet *packet)
@@ -19,7 +15,7 @@ static enum pair_verdict all_twice(struct pair *pair, enum pair_side from, uint3
     return PAIR_TWICE;
 }
 
-static void any_packet_of_the_handshake_may_be_lost(void **state)
+TEST(any_packet_of_the_handshake_may_be_lost, pair_started, pair_ended)
 {
     for (uint32_t n = 0; n < 6; n++) {
         pair_stop(&p);
@@ -39,7 +35,7 @@ static void any_packet_of_the_handshake_may_be_lost(void **state)
     }
 }
 
-static void any_packet_of_the_handshake_may_come_twice(void **state)
+TEST(any_packet_of_the_handshake_may_come_twice, pair_started, pair_ended)
 {
     p.filter = all_twice;
     pair_open(&p);
@@ -93,7 +89,7 @@ static void check_versions(const struct mr_peer_version *client_version,
 }
 
 /* A side that says nothing is of a version before 0.3.0, which takes an ACCEPT of 96 bytes only. */
-static void versions_are_exchanged_where_both_say_theirs(void **state)
+TEST(versions_are_exchanged_where_both_say_theirs, pair_started, pair_ended)
 {
     const struct mr_peer_version nothing = {0}, one = {.capabilities = UINT64_MAX, .text = "9.8.7+01234567"},
                                  other = {.capabilities = 1, .text = "0.3.0"};
@@ -104,7 +100,7 @@ static void versions_are_exchanged_where_both_say_theirs(void **state)
 }
 
 /* The server was brought up to date under its client. */
-static void a_version_is_that_of_the_last_accept(void **state)
+TEST(a_version_is_that_of_the_last_accept, pair_started, pair_ended)
 {
     struct mr_client_session_info info;
     pair_stop(&p);
@@ -125,7 +121,7 @@ static void a_version_is_that_of_the_last_accept(void **state)
     assert_string_equal(info.version.text, "0.9.1");
 }
 
-static void keeps_knocking_at_a_bounded_rate(void **state)
+TEST(keeps_knocking_at_a_bounded_rate, pair_started, pair_ended)
 {
     p.filter = drop_all;
     pair_open(&p);
@@ -138,7 +134,7 @@ static void keeps_knocking_at_a_bounded_rate(void **state)
     assert_true(up());
 }
 
-static void a_stale_cookie_is_replaced(void **state)
+TEST(a_stale_cookie_is_replaced, pair_started, pair_ended)
 {
     p.filter = drop_nth;
     p.drop_from = 2; /* the HELLO with the cookie */
@@ -151,7 +147,7 @@ static void a_stale_cookie_is_replaced(void **state)
     assert_true(up());
 }
 
-static void restart_repeats_what_can_be_and_ends_the_rest(void **state)
+TEST(restart_repeats_what_can_be_and_ends_the_rest, pair_started, pair_ended)
 {
     struct pair_call push = {0}, lookup = {0}, late = {0};
     p.reply_bytes = 100;
@@ -176,7 +172,7 @@ static void restart_repeats_what_can_be_and_ends_the_rest(void **state)
 }
 
 /* The server knows it by its number, so that it may come again. */
-static void a_numbered_push_outlives_a_restart(void **state)
+TEST(a_numbered_push_outlives_a_restart, pair_started, pair_ended)
 {
     struct pair_call push = {.sequence = 1};
     pair_open(&p);
@@ -192,7 +188,7 @@ static void a_numbered_push_outlives_a_restart(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void held_calls_wait_while_those_ahead_go(void **state)
+TEST(held_calls_wait_while_those_ahead_go, pair_started, pair_ended)
 {
     struct pair_call before = {0}, ahead = {.ahead = true}, after = {0};
     struct mr_client_session_info info;
@@ -237,7 +233,7 @@ static void note_op(void *app, struct mr_endpoint *ep, const struct mr_request *
 }
 
 /* Also when the server is lost again before they have been answered. */
-static void those_ahead_stay_ahead_over_another_restart(void **state)
+TEST(those_ahead_stay_ahead_over_another_restart, pair_started, pair_ended)
 {
     struct pair_call ahead[2] = {{.ahead = true}, {.ahead = true}}, last = {0};
     pair_stop(&p);
@@ -270,7 +266,7 @@ static void those_ahead_stay_ahead_over_another_restart(void **state)
     assert_memory_equal(order, expected, 3);
 }
 
-static void a_call_that_was_never_sent_whole_is_sent_after_the_restart(void **state)
+TEST(a_call_that_was_never_sent_whole_is_sent_after_the_restart, pair_started, pair_ended)
 {
     static uint8_t data[40000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
@@ -289,7 +285,7 @@ static void a_call_that_was_never_sent_whole_is_sent_after_the_restart(void **st
     assert_int_equal(p.executed, 1);
 }
 
-static void a_forgotten_session_is_made_anew(void **state)
+TEST(a_forgotten_session_is_made_anew, pair_started, pair_ended)
 {
     struct pair_call push = {0}, lookup = {0};
     pair_open(&p);
@@ -306,7 +302,7 @@ static void a_forgotten_session_is_made_anew(void **state)
     assert_int_equal(push.status, MR_OK);
 }
 
-static void away_after_a_second_and_up_again(void **state)
+TEST(away_after_a_second_and_up_again, pair_started, pair_ended)
 {
     struct pair_call push = {0};
     pair_open(&p);
@@ -328,7 +324,7 @@ static void away_after_a_second_and_up_again(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void an_unfounded_reset_changes_nothing(void **state)
+TEST(an_unfounded_reset_changes_nothing, pair_started, pair_ended)
 {
     struct pair_call save = {0};
     pair_open(&p);
@@ -354,29 +350,4 @@ static void an_unfounded_reset_changes_nothing(void **state)
     pair_run(&p, 100000);
     assert_int_equal(save.ended, 1);
     assert_int_equal(save.status, MR_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_be_lost, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_come_twice, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(versions_are_exchanged_where_both_say_theirs, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_version_is_that_of_the_last_accept, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(keeps_knocking_at_a_bounded_rate, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_numbered_push_outlives_a_restart, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(held_calls_wait_while_those_ahead_go, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(those_ahead_stay_ahead_over_another_restart, pair_started,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_call_that_was_never_sent_whole_is_sent_after_the_restart,
-                                        pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(a_forgotten_session_is_made_anew, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(away_after_a_second_and_up_again, pair_started, pair_ended),
-        cmocka_unit_test_setup_teardown(an_unfounded_reset_changes_nothing, pair_started, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,17 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/session/key_file.h"
+#include "tests/test.h"
 
 #define HEX "00112233445566778899aabbccddeeff0123456789ABCDEFfedcba9876543210"
 static const uint8_t expected[MR_PSK_BYTES] = {
     0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff,
     0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
 
-static void keys_are_taken_with_white_space_around(void **state)
+TEST(keys_are_taken_with_white_space_around)
 {
     static const char *const good[] = {(HEX), (HEX "\n"), ("  " HEX "\r\n\n"), ("\n\t" HEX)};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -25,7 +21,7 @@ static void keys_are_taken_with_white_space_around(void **state)
     }
 }
 
-static void anything_else_is_refused_with_the_reason(void **state)
+TEST(anything_else_is_refused_with_the_reason)
 {
     static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
     static const struct {
@@ -62,7 +58,7 @@ static void put(char path[32], const void *text, size_t n)
     close(fd);
 }
 
-static void files_are_read(void **state)
+TEST(files_are_read)
 {
     char path[32], error[256] = "";
     uint8_t key[MR_PSK_BYTES] = {0};
@@ -73,7 +69,7 @@ static void files_are_read(void **state)
     unlink(path);
 }
 
-static void errors_are_one_line_with_path_and_reason(void **state)
+TEST(errors_are_one_line_with_path_and_reason)
 {
     char path[32], error[256] = "";
     uint8_t key[MR_PSK_BYTES];
@@ -93,7 +89,7 @@ static void errors_are_one_line_with_path_and_reason(void **state)
     assert_non_null(strstr(error, "directory"));
 }
 
-static void a_file_of_any_size_or_content_is_only_refused(void **state)
+TEST(a_file_of_any_size_or_content_is_only_refused)
 {
     static char big[1 << 16];
     char path[32], error[64] = "";
@@ -110,7 +106,7 @@ static void a_file_of_any_size_or_content_is_only_refused(void **state)
     unlink(path);
 }
 
-static void files_that_others_reach_are_exposed(void **state)
+TEST(files_that_others_reach_are_exposed)
 {
     static const struct {
         mode_t mode;
@@ -130,17 +126,4 @@ static void files_that_others_reach_are_exposed(void **state)
     }
     unlink(path);
     assert_false(mr_key_file_is_exposed(path));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_taken_with_white_space_around),
-        cmocka_unit_test(anything_else_is_refused_with_the_reason),
-        cmocka_unit_test(files_are_read),
-        cmocka_unit_test(files_that_others_reach_are_exposed),
-        cmocka_unit_test(errors_are_one_line_with_path_and_reason),
-        cmocka_unit_test(a_file_of_any_size_or_content_is_only_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

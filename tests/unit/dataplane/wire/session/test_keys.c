@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 static uint8_t keys[3][MR_PSK_BYTES]; /* old, new, another */
 enum { OLD, NEW, OTHER };
@@ -56,7 +52,7 @@ static void make_packet(uint8_t type, uint64_t session_id, uint32_t incarnation,
     mr_tag_write(&key, packet, MR_HEADER_BYTES + h.payload_bytes);
 }
 
-static void only_whoever_has_a_key_gets_a_reset(void **state)
+TEST(only_whoever_has_a_key_gets_a_reset, setup, pair_ended)
 {
     uint32_t sent = p.ends[PAIR_SERVER].sent;
     make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OTHER]);
@@ -82,7 +78,7 @@ static void only_whoever_has_a_key_gets_a_reset(void **state)
     assert_int_equal(served()->drop_session, 6);
 }
 
-static void forged_ones_cost_a_bounded_number_of_looks(void **state)
+TEST(forged_ones_cost_a_bounded_number_of_looks, setup, pair_ended)
 {
     make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OTHER]);
     for (int i = 0; i < 1000; i++)
@@ -95,7 +91,7 @@ static void forged_ones_cost_a_bounded_number_of_looks(void **state)
 }
 
 /* As many in each interval. */
-static void resets_are_bounded(void **state)
+TEST(resets_are_bounded, setup, pair_ended)
 {
     make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OLD]);
     for (uint32_t interval = 1; interval <= 3; interval++) {
@@ -106,7 +102,7 @@ static void resets_are_bounded(void **state)
     }
 }
 
-static void a_client_believes_a_reset_under_its_sessions_key_only(void **state)
+TEST(a_client_believes_a_reset_under_its_sessions_key_only, setup, pair_ended)
 {
     struct mr_auth auth;
     mr_auth_init(&auth, keys[OLD]);
@@ -148,7 +144,7 @@ static void nothing_was_lost(uint64_t session_id)
 
 /* Both, then the clients, then the new one alone: a call that runs all the while gets its answer, and so do
  * new ones. */
-static void keys_are_rotated_under_a_session(void **state)
+TEST(keys_are_rotated_under_a_session, setup, pair_ended)
 {
     struct pair_call save = {0};
     uint64_t id = p.session->peer.session_id;
@@ -168,7 +164,7 @@ static void keys_are_rotated_under_a_session(void **state)
 }
 
 /* The same at every point of a transfer each way. */
-static void keys_are_rotated_under_large_messages(void **state)
+TEST(keys_are_rotated_under_large_messages, setup, pair_ended)
 {
     static uint8_t data[200000];
     for (uint64_t at_us = 0; at_us < 400; at_us += 7) {
@@ -195,7 +191,7 @@ static void keys_are_rotated_under_large_messages(void **state)
 
 /* The order was wrong: its calls wait until the server knows the key. */
 /* What strangers send for sessions that are not there must not keep a client from going over. */
-static void keys_are_rotated_under_a_flood_of_forged_packets(void **state)
+TEST(keys_are_rotated_under_a_flood_of_forged_packets, setup, pair_ended)
 {
     struct pair_call c = {0};
     set_keys(PAIR_SERVER, OLD, NEW);
@@ -210,7 +206,7 @@ static void keys_are_rotated_under_a_flood_of_forged_packets(void **state)
     assert_int_equal(served()->drop_tag, 0);
 }
 
-static void a_client_may_be_too_early(void **state)
+TEST(a_client_may_be_too_early, setup, pair_ended)
 {
     struct pair_call c = {0};
     uint64_t id = p.session->peer.session_id;
@@ -227,7 +223,7 @@ static void a_client_may_be_too_early(void **state)
 }
 
 /* It has nothing that the server takes, and hears nothing more; with the new key it goes on where it was. */
-static void a_client_may_be_too_late(void **state)
+TEST(a_client_may_be_too_late, setup, pair_ended)
 {
     struct pair_call c = {0};
     uint64_t id = p.session->peer.session_id;
@@ -245,7 +241,7 @@ static void a_client_may_be_too_late(void **state)
     nothing_was_lost(id);
 }
 
-static void what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key(void **state)
+TEST(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup, pair_ended)
 {
     struct pair_call save[2] = {{0}, {0}};
     uint64_t dropped = mr_endpoint_counters(client())->drop_tag;
@@ -277,7 +273,7 @@ static enum pair_verdict pass_handshakes(struct pair *pair, enum pair_side from,
 }
 
 /* The key that was left is good for the session that it was of, and not for the next one. */
-static void the_old_key_does_not_outlive_its_session(void **state)
+TEST(the_old_key_does_not_outlive_its_session, setup, pair_ended)
 {
     const uint64_t id = p.session->peer.session_id;
     const struct mr_tag_key old = p.session->peer.key;
@@ -300,7 +296,7 @@ static void the_old_key_does_not_outlive_its_session(void **state)
     assert_int_equal(c.ended, 1);
 }
 
-static void a_key_that_is_gone_opens_nothing(void **state)
+TEST(a_key_that_is_gone_opens_nothing, setup, pair_ended)
 {
     set_keys(PAIR_SERVER, NEW, -1);
     uint32_t sent = p.ends[PAIR_SERVER].sent;
@@ -316,7 +312,7 @@ static void a_key_that_is_gone_opens_nothing(void **state)
     assert_int_equal(p.executed, 0);
 }
 
-static void no_keys_at_all_is_no_key(void **state)
+TEST(no_keys_at_all_is_no_key, setup, pair_ended)
 {
     uint64_t id = p.session->peer.session_id;
     mr_endpoint_set_keys(server(), NULL, 0, p.now_us);
@@ -372,7 +368,7 @@ static void keep_text(struct pair *pair, struct pair_call *call)
              (const char *)call->tensors[0].data);
 }
 
-static void a_role_may_call_some_operations(void **state)
+TEST(a_role_may_call_some_operations, setup_roles, pair_ended)
 {
     assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
     assert_int_equal(answer_to(99), MR_UNKNOWN_OP);
@@ -395,7 +391,7 @@ static void a_role_may_call_some_operations(void **state)
 
 /* A request that came in under fewer rights must not be carried out with more, whoever sends the rest of
  * it. */
-static void a_session_goes_over_to_keys_of_its_role_only(void **state)
+TEST(a_session_goes_over_to_keys_of_its_role_only, setup_roles, pair_ended)
 {
     uint64_t id = p.session->peer.session_id;
     make_packet(MR_PACKET_DATA, id, 7, keys[NEW]);
@@ -411,7 +407,7 @@ static void a_session_goes_over_to_keys_of_its_role_only(void **state)
 
 /* The same key with more rights counts for sessions that are made from then on; without one of its role a
  * session is over. */
-static void a_session_keeps_its_role(void **state)
+TEST(a_session_keeps_its_role, setup_roles, pair_ended)
 {
     set_roles(MR_ROLE_OPERATOR, MR_ROLE_READ_ONLY);
     assert_int_equal(session_count(server()), 1);
@@ -460,7 +456,7 @@ static struct mr_server_session *claim_uuid(int key, uint64_t number)
     return NULL;
 }
 
-static void no_key_ends_sessions_of_a_higher_role(void **state)
+TEST(no_key_ends_sessions_of_a_higher_role, setup_roles, pair_ended)
 {
     set_roles(MR_ROLE_TRAINER, MR_ROLE_OPERATOR); /* the session is over, and made again as a trainer's */
     assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
@@ -472,7 +468,7 @@ static void no_key_ends_sessions_of_a_higher_role(void **state)
     assert_int_equal(p.events[MR_SESSION_RESTARTED], restarts);
 }
 
-static void a_client_that_restarts_ends_its_sessions_of_lower_roles(void **state)
+TEST(a_client_that_restarts_ends_its_sessions_of_lower_roles, setup_roles, pair_ended)
 {
     assert_int_equal(answer_to(MR_OP_ECHO), MR_OK); /* read_only */
     mr_server_session_confirm(server(), claim_uuid(NEW, 1));
@@ -484,7 +480,7 @@ static uint64_t last_step(void *app, const uint8_t *uuid)
     return 1234;
 }
 
-static void only_who_may_push_learns_the_last_push(void **state)
+TEST(only_who_may_push_learns_the_last_push, setup_roles, pair_ended)
 {
     struct mr_client_session_info info;
     server()->last_step_hook = last_step;
@@ -497,7 +493,7 @@ static void only_who_may_push_learns_the_last_push(void **state)
     assert_int_equal(p.session->last_push_step, 0);
 }
 
-static void shares_are_kept_for_higher_roles(void **state)
+TEST(shares_are_kept_for_higher_roles, setup_roles, pair_ended)
 {
     assert_int_equal(mr_role_share(server(), MR_ROLE_OPERATOR, 1600), 1600);
     assert_int_equal(mr_role_share(server(), MR_ROLE_TRAINER, 1600), 1500);
@@ -530,14 +526,14 @@ static void check_places(uint32_t places, uint32_t address_count, const uint64_t
     assert_true(session_count(server()) > places);
 }
 
-static void sessions_of_a_role_leave_places(void **state)
+TEST(sessions_of_a_role_leave_places, setup_roles, pair_ended)
 {
     set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
     check_places((uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, server()->config.sessions_max), 200,
                  &served()->sessions_refused);
 }
 
-static void sessions_of_a_role_leave_places_of_their_address(void **state)
+TEST(sessions_of_a_role_leave_places_of_their_address, setup_roles, pair_ended)
 {
     set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
     check_places(
@@ -545,7 +541,7 @@ static void sessions_of_a_role_leave_places_of_their_address(void **state)
         &served()->sessions_refused_address);
 }
 
-static void forged_packets_under_many_keys_cost_no_more(void **state)
+TEST(forged_packets_under_many_keys_cost_no_more, setup, pair_ended)
 {
     uint8_t psks[MR_PSK_MAX][MR_PSK_BYTES];
     for (uint32_t i = 0; i < MR_PSK_MAX; i++)
@@ -558,39 +554,4 @@ static void forged_packets_under_many_keys_cost_no_more(void **state)
     }
     assert_int_equal(served()->resets_unproven, MR_VERIFIES_PER_INTERVAL / (MR_PSK_MAX / 2));
     assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_whoever_has_a_key_gets_a_reset, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(forged_ones_cost_a_bounded_number_of_looks, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(resets_are_bounded, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_believes_a_reset_under_its_sessions_key_only, setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_large_messages, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_flood_of_forged_packets, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_may_be_too_early, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(the_old_key_does_not_outlive_its_session, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_role_may_call_some_operations, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(a_session_goes_over_to_keys_of_its_role_only, setup_roles,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_session_keeps_its_role, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(no_key_ends_sessions_of_a_higher_role, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_that_restarts_ends_its_sessions_of_lower_roles, setup_roles,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(only_who_may_push_learns_the_last_push, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(shares_are_kept_for_higher_roles, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(sessions_of_a_role_leave_places_of_their_address, setup_roles,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(sessions_of_a_role_leave_places, setup_roles, pair_ended),
-        cmocka_unit_test_setup_teardown(forged_packets_under_many_keys_cost_no_more, setup, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

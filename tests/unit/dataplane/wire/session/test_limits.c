@@ -1,15 +1,11 @@
 /* What strangers, and one address alone, can get out of a server. */
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 static void open_session(struct mr_client_session **out)
 {
@@ -24,7 +20,7 @@ static bool is_up(const struct mr_client_session *session)
     return info.up;
 }
 
-static void one_address_has_so_many_sessions(void **state)
+TEST(one_address_has_so_many_sessions, pair_configured, pair_ended)
 {
     struct mr_client_session *sessions[4];
     p.config[PAIR_SERVER].sessions_per_address = 3;
@@ -45,7 +41,7 @@ static void one_address_has_so_many_sessions(void **state)
     assert_true(is_up(sessions[0]));
 }
 
-static void a_session_that_moves_counts_where_it_is(void **state)
+TEST(a_session_that_moves_counts_where_it_is, pair_configured, pair_ended)
 {
     struct mr_client_session *sessions[3];
     p.config[PAIR_SERVER].sessions_per_address = 1;
@@ -85,7 +81,7 @@ static enum pair_verdict keep_hello(struct pair *pair, enum pair_side from, uint
     return PAIR_PASS;
 }
 
-static void hellos_of_one_address_are_limited(void **state)
+TEST(hellos_of_one_address_are_limited, pair_configured, pair_ended)
 {
     struct mr_auth auth;
     mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
@@ -142,7 +138,7 @@ static void make_payload(uint8_t type, uint32_t i, uint8_t *payload, const struc
 
 /* Each type with each flag, for a session that is there and one that is not, under the right key for it: all
  * that somebody with the key may send from an address that is not his. */
-static void an_unproven_address_gets_no_more_than_it_sent(void **state)
+TEST(an_unproven_address_gets_no_more_than_it_sent, pair_configured, pair_ended)
 {
     static const uint16_t payload_bytes[] = {0, 1, 16, 40, 80, 128, 200};
     uint8_t packet[MR_HEADER_BYTES + 200];
@@ -206,7 +202,7 @@ static size_t endpoint_bytes(uint32_t sessions_max)
     return bytes;
 }
 
-static void an_idle_session_costs_less_than_5_5_kib(void **state)
+TEST(an_idle_session_costs_less_than_5_5_kib, pair_configured, pair_ended)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* a sanitizer's allocator does not tell mallinfo2() */
@@ -223,17 +219,4 @@ static void an_idle_session_costs_less_than_5_5_kib(void **state)
     pair_run(&p, 20000000);
     assert_true(is_up(p.session));
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_address_has_so_many_sessions, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(a_session_that_moves_counts_where_it_is, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(hellos_of_one_address_are_limited, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(an_unproven_address_gets_no_more_than_it_sent, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(an_idle_session_costs_less_than_5_5_kib, pair_configured, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

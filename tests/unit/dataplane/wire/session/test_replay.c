@@ -1,20 +1,16 @@
 /* Packets played again: whoever sits on the path has all of them, of every type, and sends them once more at
  * a time that suits him. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 /* ---- numbers of packets ---- */
 
-static void each_number_is_new_once(void **state)
+TEST(each_number_is_new_once)
 {
     struct mr_numbers n = {0};
     assert_false(mr_numbers_is_new(&n, 0)); /* no packet has it */
@@ -25,7 +21,7 @@ static void each_number_is_new_once(void **state)
     }
 }
 
-static void numbers_may_come_in_any_order_within_reach(void **state)
+TEST(numbers_may_come_in_any_order_within_reach)
 {
     struct mr_numbers n = {0};
     uint64_t top = 1000000;
@@ -40,7 +36,7 @@ static void numbers_may_come_in_any_order_within_reach(void **state)
 }
 
 /* A jump of any length leaves nothing behind of what the words of the ring held before. */
-static void numbers_may_be_left_out(void **state)
+TEST(numbers_may_be_left_out)
 {
     for (uint64_t jump = 1; jump < 3 * 64 * MR_NUMBERS_WORDS; jump++) {
         struct mr_numbers n = {0};
@@ -198,7 +194,7 @@ static void play_all(void)
     }
 }
 
-static void a_packet_of_any_type_played_again_changes_nothing(void **state)
+TEST(a_packet_of_any_type_played_again_changes_nothing, setup, teardown)
 {
     struct pair_call c = {0}, next = {0};
     work(&c);
@@ -220,7 +216,7 @@ static void a_packet_of_any_type_played_again_changes_nothing(void **state)
 
 /* The server is lost, and the client's packets to it were answered with RESETs; then the session is closed,
  * with a BYE. */
-static void nor_does_one_of_an_earlier_session(void **state)
+TEST(nor_does_one_of_an_earlier_session, setup, teardown)
 {
     struct pair_call c = {0}, next = {0};
     struct mr_client_session *other;
@@ -260,7 +256,7 @@ static enum pair_verdict no_accept(struct pair *pair, enum pair_side from, uint3
 
 /* The answer to a HELLO of long ago names a session that the server has forgotten. It comes while the client
  * shakes hands for another reason: to believe it would be to leave a session that is alive. */
-static void a_stale_accept_does_not_bury_the_session(void **state)
+TEST(a_stale_accept_does_not_bury_the_session, setup, teardown)
 {
     struct pair_call c = {0};
     mr_client_session_close(client(), p.session, p.now_us);
@@ -291,7 +287,7 @@ static void a_stale_accept_does_not_bury_the_session(void **state)
 
 /* Two servers at one address, as behind a switch in mid-change: each knows a session that the client has left
  * meanwhile. */
-static void a_session_that_was_left_is_not_taken_up_again(void **state)
+TEST(a_session_that_was_left_is_not_taken_up_again, setup, teardown)
 {
     struct pair_end *end = &p.ends[PAIR_SERVER];
     struct mr_endpoint *first = end->ep, *second;
@@ -311,7 +307,7 @@ static void a_session_that_was_left_is_not_taken_up_again(void **state)
     end->ep = first;
 }
 
-static void a_hello_from_where_the_client_was_does_not_move_it_back(void **state)
+TEST(a_hello_from_where_the_client_was_does_not_move_it_back, setup, teardown)
 {
     struct pair_call c = {0};
     struct mr_address was = p.ends[PAIR_CLIENT].address;
@@ -329,7 +325,7 @@ static void a_hello_from_where_the_client_was_does_not_move_it_back(void **state
 
 /* ---- nothing is kept alive ---- */
 
-static void a_dead_client_is_forgotten_whatever_is_played(void **state)
+TEST(a_dead_client_is_forgotten_whatever_is_played, setup, teardown)
 {
     struct pair_call c = {0};
     work(&c);
@@ -347,7 +343,7 @@ static void a_dead_client_is_forgotten_whatever_is_played(void **state)
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
 }
 
-static void a_dead_server_is_noticed_whatever_is_played(void **state)
+TEST(a_dead_server_is_noticed_whatever_is_played, setup, teardown)
 {
     struct pair_call c = {0};
     work(&c);
@@ -360,22 +356,4 @@ static void a_dead_server_is_noticed_whatever_is_played(void **state)
     }
     assert_int_equal(p.events[MR_SESSION_AWAY], 1);
     assert_false(up());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_number_is_new_once),
-        cmocka_unit_test(numbers_may_come_in_any_order_within_reach),
-        cmocka_unit_test(numbers_may_be_left_out),
-        cmocka_unit_test_setup_teardown(a_packet_of_any_type_played_again_changes_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(nor_does_one_of_an_earlier_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stale_accept_does_not_bury_the_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_session_that_was_left_is_not_taken_up_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_hello_from_where_the_client_was_does_not_move_it_back, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_dead_client_is_forgotten_whatever_is_played, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_dead_server_is_noticed_whatever_is_played, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/session/auth.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 /* The n-th packet of a side, kept to be played again. */
 static uint8_t kept[8][MR_UDP_BYTES_MAX];
@@ -23,7 +19,7 @@ static enum pair_verdict keep_clients(struct pair *pair, enum pair_side from, ui
     return PAIR_PASS;
 }
 
-static void hello_retry_hello_accept(void **state)
+TEST(hello_retry_hello_accept, pair_configured, pair_ended)
 {
     pair_start(&p);
     pair_open(&p);
@@ -42,7 +38,7 @@ static uint64_t step_of(void *app, const uint8_t *client_uuid)
     return client_uuid[0] == 0xc1 ? 4711 : 0;
 }
 
-static void accept_tells_core_map_and_last_step(void **state)
+TEST(accept_tells_core_map_and_last_step, pair_configured, pair_ended)
 {
     p.config[PAIR_SERVER].core = 2;
     p.config[PAIR_SERVER].core_count = 3;
@@ -68,7 +64,7 @@ static void accept_tells_core_map_and_last_step(void **state)
 }
 
 /* A NIC that spreads packets by their ports may bring it to another core, which hands it on. */
-static void accept_tells_whose_queue_the_hello_came_in_on(void **state)
+TEST(accept_tells_whose_queue_the_hello_came_in_on, pair_configured, pair_ended)
 {
     struct mr_client_session_info info;
     p.config[PAIR_SERVER].core = 2;
@@ -143,7 +139,7 @@ static enum pair_verdict change_accept(struct pair *pair, enum pair_side from, u
     return PAIR_PASS;
 }
 
-static void an_accept_out_of_range_opens_nothing(void **state)
+TEST(an_accept_out_of_range_opens_nothing, pair_configured, pair_ended)
 {
     for (wrong_how = 0; wrong_how <= WRONGS; wrong_how++) {
         pair_init(&p);
@@ -160,7 +156,7 @@ static void an_accept_out_of_range_opens_nothing(void **state)
     (void)pair_configured(state);
 }
 
-static void without_the_key_nothing_comes_back(void **state)
+TEST(without_the_key_nothing_comes_back, pair_configured, pair_ended)
 {
     memset(p.config[PAIR_CLIENT].psk[0], 0x11, MR_PSK_BYTES);
     pair_start(&p);
@@ -172,7 +168,7 @@ static void without_the_key_nothing_comes_back(void **state)
     assert_int_equal(p.events[MR_SESSION_UP], 0);
 }
 
-static void no_key_here_and_one_there_is_the_same(void **state)
+TEST(no_key_here_and_one_there_is_the_same, pair_configured, pair_ended)
 {
     p.config[PAIR_CLIENT].psk_count = 0;
     pair_start(&p);
@@ -180,7 +176,7 @@ static void no_key_here_and_one_there_is_the_same(void **state)
     assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
 }
 
-static void the_second_key_is_good_too(void **state)
+TEST(the_second_key_is_good_too, pair_configured, pair_ended)
 {
     memcpy(p.config[PAIR_SERVER].psk[1], p.config[PAIR_SERVER].psk[0], MR_PSK_BYTES);
     memset(p.config[PAIR_SERVER].psk[0], 0x77, MR_PSK_BYTES);
@@ -190,7 +186,7 @@ static void the_second_key_is_good_too(void **state)
     assert_int_equal(p.events[MR_SESSION_UP], 1);
 }
 
-static void no_state_and_no_gain_before_the_cookie(void **state)
+TEST(no_state_and_no_gain_before_the_cookie, pair_configured, pair_ended)
 {
     p.filter = keep_clients;
     pair_start(&p);
@@ -204,7 +200,7 @@ static void no_state_and_no_gain_before_the_cookie(void **state)
     assert_true(kept_bytes[0] > MR_HEADER_BYTES + sizeof(struct mr_accept));
 }
 
-static void a_cookie_is_for_one_address_and_for_a_while(void **state)
+TEST(a_cookie_is_for_one_address_and_for_a_while, pair_configured, pair_ended)
 {
     p.filter = keep_clients;
     pair_start(&p);
@@ -221,7 +217,7 @@ static void a_cookie_is_for_one_address_and_for_a_while(void **state)
 }
 
 /* Not even under a tag that is right: its key is good for nothing more. */
-static void a_changed_hello_is_not_proven(void **state)
+TEST(a_changed_hello_is_not_proven, pair_configured, pair_ended)
 {
     struct mr_auth auth;
     mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
@@ -239,7 +235,7 @@ static void a_changed_hello_is_not_proven(void **state)
 }
 
 /* As the client sends it when the answer was lost: under the next number. The very same packet gets none. */
-static void the_same_hello_again_gets_the_same_session(void **state)
+TEST(the_same_hello_again_gets_the_same_session, pair_configured, pair_ended)
 {
     struct mr_auth auth;
     mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
@@ -258,7 +254,7 @@ static void the_same_hello_again_gets_the_same_session(void **state)
     assert_int_equal(session_count(server()), 1);
 }
 
-static void a_hello_for_another_core_is_not_ours(void **state)
+TEST(a_hello_for_another_core_is_not_ours, pair_configured, pair_ended)
 {
     p.config[PAIR_SERVER].core = 1;
     pair_start(&p);
@@ -270,7 +266,7 @@ static void a_hello_for_another_core_is_not_ours(void **state)
     assert_true(served()->drop_range > 0);
 }
 
-static void a_full_table_refuses(void **state)
+TEST(a_full_table_refuses, pair_configured, pair_ended)
 {
     p.config[PAIR_SERVER].sessions_max = 1;
     pair_start(&p);
@@ -296,7 +292,7 @@ static enum pair_verdict only_hellos(struct pair *pair, enum pair_side from, uin
     return from == PAIR_CLIENT && packet->data[3] != MR_PACKET_HELLO ? PAIR_DROP : PAIR_PASS;
 }
 
-static void a_session_nobody_uses_is_forgotten_soon(void **state)
+TEST(a_session_nobody_uses_is_forgotten_soon, pair_configured, pair_ended)
 {
     p.filter = only_hellos; /* as a replayed HELLO looks */
     pair_start(&p);
@@ -307,7 +303,7 @@ static void a_session_nobody_uses_is_forgotten_soon(void **state)
     assert_int_equal(served()->sessions_expired, 1);
 }
 
-static void a_silent_session_is_forgotten_and_an_idle_one_is_not(void **state)
+TEST(a_silent_session_is_forgotten_and_an_idle_one_is_not, pair_configured, pair_ended)
 {
     pair_start(&p);
     pair_open(&p);
@@ -318,7 +314,7 @@ static void a_silent_session_is_forgotten_and_an_idle_one_is_not(void **state)
     assert_int_equal(session_count(server()), 0);
 }
 
-static void a_restarted_client_ends_its_old_sessions(void **state)
+TEST(a_restarted_client_ends_its_old_sessions, pair_configured, pair_ended)
 {
     p.filter = keep_clients;
     pair_start(&p);
@@ -337,7 +333,7 @@ static void a_restarted_client_ends_its_old_sessions(void **state)
     assert_int_equal(call.ended, 1);
 }
 
-static void resets_are_short_and_limited(void **state)
+TEST(resets_are_short_and_limited, pair_configured, pair_ended)
 {
     pair_start(&p);
     pair_open(&p);
@@ -371,7 +367,7 @@ static void resets_are_short_and_limited(void **state)
     assert_int_equal(served()->resets_sent, 64);
 }
 
-static void packets_from_elsewhere_or_with_a_wrong_tag_are_dropped(void **state)
+TEST(packets_from_elsewhere_or_with_a_wrong_tag_are_dropped, pair_configured, pair_ended)
 {
     struct pair_call call = {0};
     pair_start(&p);
@@ -390,35 +386,4 @@ static void packets_from_elsewhere_or_with_a_wrong_tag_are_dropped(void **state)
     mr_endpoint_receive(server(), p.now_us, &elsewhere, kept[0], kept_bytes[0]);
     assert_int_equal(served()->drop_session, 1);
     assert_int_equal(p.executed, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(hello_retry_hello_accept, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(accept_tells_whose_queue_the_hello_came_in_on, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(an_accept_out_of_range_opens_nothing, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(the_second_key_is_good_too, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(no_state_and_no_gain_before_the_cookie, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(a_cookie_is_for_one_address_and_for_a_while, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_changed_hello_is_not_proven, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(the_same_hello_again_gets_the_same_session, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_hello_for_another_core_is_not_ours, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(a_full_table_refuses, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(a_session_nobody_uses_is_forgotten_soon, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(a_silent_session_is_forgotten_and_an_idle_one_is_not, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(a_restarted_client_ends_its_old_sessions, pair_configured,
-                                        pair_ended),
-        cmocka_unit_test_setup_teardown(resets_are_short_and_limited, pair_configured, pair_ended),
-        cmocka_unit_test_setup_teardown(packets_from_elsewhere_or_with_a_wrong_tag_are_dropped,
-                                        pair_configured, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* Peers of another protocol version: one answer, no longer than the question, and nothing believed but for
  * what an error says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "dataplane/wire/format/capability.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
+#include "tests/test.h"
 
 enum { OLD_VERSION = 3, OLD_HELLO_BYTES = 48 + 128, NEW_VERSION = MR_PROTOCOL_VERSION + 1 };
 
@@ -53,7 +49,7 @@ static int setup(void **state)
     return 0;
 }
 
-static void a_hello_of_another_version_is_answered(void **state)
+TEST(a_hello_of_another_version_is_answered, setup, pair_ended)
 {
     static const uint8_t versions[] = {0, 1, OLD_VERSION, NEW_VERSION, 255};
     uint8_t hello[OLD_HELLO_BYTES];
@@ -79,7 +75,7 @@ static void a_hello_of_another_version_is_answered(void **state)
 }
 
 /* Nothing is amplified, and no two peers keep each other busy. */
-static void nothing_else_is(void **state)
+TEST(nothing_else_is, setup, pair_ended)
 {
     uint8_t packet[OLD_HELLO_BYTES];
     for (uint32_t bytes = 0; bytes < MR_VERSION_HELLO_BYTES; bytes++) {
@@ -103,7 +99,7 @@ static void nothing_else_is(void **state)
     assert_int_equal(served()->hellos_other_version, 0);
 }
 
-static void a_flood_of_them_is_answered_now_and_then(void **state)
+TEST(a_flood_of_them_is_answered_now_and_then, setup, pair_ended)
 {
     uint8_t hello[OLD_HELLO_BYTES];
     p.now_us = 100 * MR_BUDGET_INTERVAL_US;
@@ -138,7 +134,7 @@ static uint8_t noted(void)
     return info.other_version;
 }
 
-static void only_an_echo_of_the_hello_is_noted(void **state)
+TEST(only_an_echo_of_the_hello_is_noted, setup, pair_ended)
 {
     p.filter = drop_all;
     pair_open(&p);
@@ -171,7 +167,7 @@ static void only_an_echo_of_the_hello_is_noted(void **state)
 }
 
 /* The handshake goes on, for the right server may be there soon; what that says counts. */
-static void it_changes_nothing_but_what_is_said(void **state)
+TEST(it_changes_nothing_but_what_is_said, setup, pair_ended)
 {
     struct pair_call c = {0};
     p.filter = drop_all;
@@ -193,7 +189,7 @@ static void it_changes_nothing_but_what_is_said(void **state)
 
 /* A server that was upgraded under its clients: calls end as those to one that is away, and the version is
  * known. */
-static void a_server_that_was_upgraded_is_known(void **state)
+TEST(a_server_that_was_upgraded_is_known, setup, pair_ended)
 {
     struct pair_call c = {0};
     p.filter = NULL;
@@ -211,17 +207,4 @@ static void a_server_that_was_upgraded_is_known(void **state)
     pair_run(&p, 1000000);
     assert_true(up());
     assert_int_equal(noted(), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_hello_of_another_version_is_answered, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(nothing_else_is, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_flood_of_them_is_answered_now_and_then, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(only_an_echo_of_the_hello_is_noted, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(it_changes_nothing_but_what_is_said, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_server_that_was_upgraded_is_known, setup, pair_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "layers_fixture.h"
 #include "plain_network.h"
+#include "tests/test.h"
 
 #define DIFFERENCE 1e-5 /* so small that hardly a maximum or a sign changes within it */
 #define BOUND      1e-5 /* by the largest gradient of the input or of all parameters */
@@ -83,7 +84,7 @@ static void check_network(const struct ps_layer *layers, uint32_t layer_count, s
     machine_free(&c.m);
 }
 
-static void test_conv2d(void **state)
+TEST(test_conv2d)
 {
     struct ps_layer conv = ps_conv2d(3, 5, 3);
     check_network(&conv, 1, (struct ps_shape){3, {3, 6, 5}}, 2);
@@ -95,14 +96,14 @@ static void test_conv2d(void **state)
     check_network(&conv, 1, (struct ps_shape){3, {3, 3, 3}}, 1);
 }
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
     const struct ps_layer layers[] = {ps_linear(17, 9), ps_relu(), ps_linear(9, 4)};
     check_network(layers, 1, (struct ps_shape){1, {17}}, 3);
     check_network(layers, COUNT_OF(layers), (struct ps_shape){1, {17}}, 3);
 }
 
-static void test_max_pool2d(void **state)
+TEST(test_max_pool2d)
 {
     struct ps_layer pool = ps_max_pool2d(2);
     check_network(&pool, 1, (struct ps_shape){3, {3, 7, 6}}, 2);
@@ -112,7 +113,7 @@ static void test_max_pool2d(void **state)
     check_network(&pool, 1, (struct ps_shape){3, {3, 7, 6}}, 2);
 }
 
-static void test_elementwise(void **state)
+TEST(test_elementwise)
 {
     const struct ps_layer relu = ps_relu(), softmax = ps_log_softmax();
     const struct ps_layer odd[] = {ps_log_softmax(), ps_linear(4, 4), ps_log_softmax(), ps_relu(), ps_relu()};
@@ -125,7 +126,7 @@ static void test_elementwise(void **state)
 }
 
 /* Channels that fill no block, pools and relus in any order, and formats that change between. */
-static void test_networks(void **state)
+TEST(test_networks)
 {
     const struct ps_layer first[] = {ps_conv2d(1, 16, 3), ps_relu(),       ps_conv2d(16, 16, 3), ps_relu(),
                                      ps_max_pool2d(2),    ps_flatten(),    ps_linear(64, 12),    ps_relu(),
@@ -135,14 +136,4 @@ static void test_networks(void **state)
                                       ps_flatten(), ps_linear(3, 2)};
     check_network(first, COUNT_OF(first), (struct ps_shape){3, {1, 8, 8}}, 1);
     check_network(second, COUNT_OF(second), (struct ps_shape){3, {2, 5, 6}}, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conv2d),     cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_max_pool2d), cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_networks),
-    };
-    return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "layers_fixture.h"
+#include "tests/test.h"
 
 static struct ps_shape output_of(struct ps_layer layer, struct ps_shape in)
 {
@@ -22,7 +23,7 @@ static void assert_shape(struct ps_shape shape, uint32_t rank, uint32_t d0, uint
 
 static const struct ps_shape picture = {3, {4, 10, 7}}, flat = {1, {12}};
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     struct ps_layer strided = ps_conv2d(4, 6, 3), pooled = ps_max_pool2d(3);
     strided.stride[0] = 2;
@@ -49,7 +50,7 @@ static void assert_refused(struct ps_layer layer, struct ps_shape in, enum mr_st
     assert_shape(out, 1, 77, 0, 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct ps_layer still = ps_conv2d(4, 6, 3), padded = ps_max_pool2d(2),
                     unknown = {.kind = (enum ps_layer_kind)99};
@@ -76,7 +77,7 @@ static void test_refusals(void **state)
     assert_refused(unknown, flat, MR_UNSUPPORTED, "there is no layer of kind 99");
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     struct ps_shape wide = {3, {65536, 64, 64}};
     struct ps_layer large = ps_conv2d(65536, 65536, 1), deep = ps_conv2d(1, 65536, 1);
@@ -85,7 +86,7 @@ static void test_too_large(void **state)
     assert_refused(deep, one, MR_INVALID_ARGUMENT, "conv2d: what comes out, or its weight, is too large");
 }
 
-static void test_parameters(void **state)
+TEST(test_parameters)
 {
     struct ps_layer conv = ps_conv2d(4, 6, 3), linear = ps_linear(12, 5);
     struct ps_layer_parameter p = ps_layer_parameter(&conv, 0);
@@ -104,7 +105,7 @@ static void test_parameters(void **state)
     assert_string_equal(ps_layer_name((enum ps_layer_kind)99), "?");
 }
 
-static void test_network(void **state)
+TEST(test_network)
 {
     struct ps_layer layers[CONV_NET_LAYERS];
     struct ps_network_options options = {.first_number = 3};
@@ -141,13 +142,4 @@ static void test_network(void **state)
     assert_int_equal(ps_network_create(layers, 1, &empty, NULL, &n, error, sizeof(error)),
                      MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "a sample has 1..3 dims"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_refusals), cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_network),
-    };
-    return cmocka_run_group_tests_name("layer", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "layers_fixture.h"
+#include "tests/test.h"
 
 #define LAYERS_MAX 16u
 #define BOUND      1e-5
@@ -153,7 +154,7 @@ static void run_case(const struct torch_case *c, FILE *file)
     machine_free(&m);
 }
 
-static void test_as_torch(void **state)
+TEST(test_as_torch)
 {
     FILE *file = fopen(LAYERS_TORCH, "r");
     struct torch_case c;
@@ -164,10 +165,4 @@ static void test_as_torch(void **state)
     assert_int_equal(cases, 25);
     assert_int_equal(fgetc(file), EOF);
     fclose(file);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_torch)};
-    return cmocka_run_group_tests_name("layers_torch", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "layers_fixture.h"
 #include "dataplane/optimizer/rule.h"
+#include "tests/test.h"
 
 static const struct ps_shape sample = {3, {2, 6, 6}};
 
@@ -34,7 +35,7 @@ static float *copy_of(const float *values, size_t count)
     return copy;
 }
 
-static void test_changed_in_place(void **state)
+TEST(test_changed_in_place)
 {
     struct machine m;
     init(&m);
@@ -55,7 +56,7 @@ static void test_changed_in_place(void **state)
 }
 
 /* A forward's backward gives the same gradients, whatever steps are taken in between. */
-static void test_saved_keeps_version(void **state)
+TEST(test_saved_keeps_version)
 {
     struct machine m;
     init(&m);
@@ -92,7 +93,7 @@ static void test_saved_keeps_version(void **state)
 }
 
 /* Values changed in place are those that the next forward computes with, in every format. */
-static void test_change_is_seen(void **state)
+TEST(test_change_is_seen)
 {
     struct machine m;
     init(&m);
@@ -117,7 +118,7 @@ static void test_change_is_seen(void **state)
 
 /* Versions that are not of ps_parameters, as those of remote calls: two networks share what was made of
  * them. */
-static void test_versions_of_others(void **state)
+TEST(test_versions_of_others)
 {
     struct machine m, twin;
     struct mr_versions *versions = NULL;
@@ -153,7 +154,7 @@ static void test_versions_of_others(void **state)
     machine_free(&twin);
 }
 
-static void test_optimizers_as_rows(void **state)
+TEST(test_optimizers_as_rows)
 {
     static const enum mr_optimizer kinds[] = {MR_OPT_SGD, MR_OPT_MOMENTUM, MR_OPT_ADAGRAD, MR_OPT_ADAM};
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
@@ -190,7 +191,7 @@ static void test_optimizers_as_rows(void **state)
     }
 }
 
-static void test_bad_gradients_are_skipped(void **state)
+TEST(test_bad_gradients_are_skipped)
 {
     struct machine m;
     init(&m);
@@ -213,7 +214,7 @@ static void test_bad_gradients_are_skipped(void **state)
     machine_free(&m);
 }
 
-static void test_wrong_optimizer(void **state)
+TEST(test_wrong_optimizer)
 {
     struct machine m;
     const uint32_t one = 1;
@@ -229,7 +230,7 @@ static void test_wrong_optimizer(void **state)
 }
 
 /* As torch.nn's: uniform in +-1 / sqrt(fan_in). */
-static void test_first_values(void **state)
+TEST(test_first_values)
 {
     struct ps_layer layers[CONV_NET_LAYERS];
     struct machine m;
@@ -260,15 +261,4 @@ static void test_first_values(void **state)
     parameters_destroy(same);
     parameters_destroy(other);
     machine_free(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_changed_in_place),   cmocka_unit_test(test_saved_keeps_version),
-        cmocka_unit_test(test_change_is_seen),     cmocka_unit_test(test_versions_of_others),
-        cmocka_unit_test(test_optimizers_as_rows), cmocka_unit_test(test_bad_gradients_are_skipped),
-        cmocka_unit_test(test_wrong_optimizer),    cmocka_unit_test(test_first_values),
-    };
-    return cmocka_run_group_tests_name("parameters", tests, NULL, NULL);
 }

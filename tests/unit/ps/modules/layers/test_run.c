@@ -6,8 +6,9 @@
 #include <string.h>
 #include "layers_fixture.h"
 #include "ps/modules/layers/elementwise.h"
+#include "tests/test.h"
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     const struct ps_layer layer = ps_dropout(0.25f);
     const struct ps_shape sample = {1, {4096}};
@@ -42,7 +43,7 @@ static void test_dropout(void **state)
 }
 
 /* The same keys and elements on any machine: fixed numbers. */
-static void test_dropped_elements(void **state)
+TEST(test_dropped_elements)
 {
     float x[64];
     uint8_t kept[64];
@@ -58,7 +59,7 @@ static void test_dropped_elements(void **state)
 }
 
 /* Cut in two anywhere, with the same parameters, a network is the same network. */
-static void test_halves(void **state)
+TEST(test_halves)
 {
     struct ps_layer layers[CONV_NET_LAYERS];
     struct machine whole, front, back;
@@ -117,7 +118,7 @@ static void test_halves(void **state)
 
 /* More sizes than plans are kept, in a saved that is used again; each sample's result does not depend on the
  * others. */
-static void test_batches(void **state)
+TEST(test_batches)
 {
     const struct ps_layer layers[] = {ps_conv2d(1, 16, 3), ps_relu(), ps_max_pool2d(2), ps_flatten(),
                                       ps_linear(144, 4)};
@@ -140,7 +141,7 @@ static void test_batches(void **state)
     machine_free(&m);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     const struct ps_layer layer = ps_linear(4, 2), wider = ps_linear(4, 20);
     const struct ps_shape sample = {1, {4}};
@@ -169,7 +170,7 @@ static void test_refusals(void **state)
     machine_free(&m);
 }
 
-static void test_nll_loss(void **state)
+TEST(test_nll_loss)
 {
     float values[6] = {-1, -2, -3, -4, -5, -6}, gradient[6], loss = 9;
     const uint32_t labels[2] = {2, 0}, wrong[2] = {0, 3};
@@ -234,7 +235,7 @@ static void *train(void *context)
     return NULL;
 }
 
-static void test_many_trainers(void **state)
+TEST(test_many_trainers)
 {
     const struct ps_layer layers[] = {ps_conv2d(1, 16, 3), ps_relu(),          ps_conv2d(16, 32, 3),
                                       ps_relu(),           ps_max_pool2d(2),   ps_dropout(0.5f),
@@ -263,15 +264,4 @@ static void test_many_trainers(void **state)
                      2 + TRAINERS * ROUNDS * 2); /* first values, drawn ones, and every step */
     mr_version_release(v);
     machine_free(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout),       cmocka_unit_test(test_dropped_elements),
-        cmocka_unit_test(test_halves),        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_nll_loss),
-        cmocka_unit_test(test_many_trainers),
-    };
-    return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "ps/modules/layers/elementwise.h"
 #include "ps/modules/layers/sparse_conv.h"
 #include "ps/modules/layers/vector_sets.h"
+#include "tests/test.h"
 
 #define SETS 3u
 
@@ -49,7 +50,7 @@ static void check_pool(const struct ps_pool *p, uint32_t block)
     free(places);
 }
 
-static void test_pool(void **state)
+TEST(test_pool)
 {
     static const struct ps_pool pools[] = {{8, 6, 4, 3, {2, 2}, {2, 2}, 9},
                                            {24, 24, 12, 12, {2, 2}, {2, 2}, 26},
@@ -65,7 +66,7 @@ static void test_pool(void **state)
 
 #define GRADIENTS 61u
 
-static void test_take(void **state)
+TEST(test_take)
 {
     float gradients[GRADIENTS], outputs[GRADIENTS], values[GRADIENTS + PS_SPARSE_ROOM];
     uint16_t places[GRADIENTS];
@@ -130,7 +131,7 @@ static void check_window(uint32_t block)
     free(source);
 }
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
     for (uint32_t set = 0; set < SETS; set++)
         for (size_t b = 0; b < COUNT_OF(blocks); b++) {
@@ -141,7 +142,7 @@ static void test_windows(void **state)
 
 #define ELEMENTS 77u
 
-static void test_elementwise(void **state)
+TEST(test_elementwise)
 {
     float x[SETS][ELEMENTS], gradient[SETS][ELEMENTS];
     uint8_t kept[SETS][ELEMENTS];
@@ -167,15 +168,4 @@ static void test_elementwise(void **state)
         assert_memory_equal(x[set], x[0], sizeof(x[0]));
         assert_memory_equal(gradient[set], gradient[0], sizeof(gradient[0]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_take),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_elementwise),
-    };
-    return cmocka_run_group_tests_name("sparse_conv", tests, NULL, NULL);
 }

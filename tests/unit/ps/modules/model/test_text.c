@@ -1,18 +1,14 @@
 /* Networks as text: what is read, and the line that says what cannot be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/modules/model/text.h"
+#include "tests/test.h"
 
 static struct ps_model_text read_text;
 static char error_text[320];
 
-static void every_layer_is_read(void **state)
+TEST(every_layer_is_read)
 {
     assert_int_equal(
         ps_model_read("input 3 32 16; number 7 ; conv2d 3 8 5 stride 2 pad 1;relu\n; max_pool2d 2;\t"
@@ -45,7 +41,7 @@ static void every_layer_is_read(void **state)
     }
 }
 
-static void the_named_network_is_torchs(void **state)
+TEST(the_named_network_is_torchs)
 {
     struct ps_network *network;
     assert_int_equal(ps_model_read("convnet", &read_text, error_text, sizeof(error_text)), MR_OK);
@@ -70,7 +66,7 @@ static void refused(const char *text, const char *says)
         fail_msg("\"%s\": %s", text, error_text);
 }
 
-static void what_cannot_be_read_is_told(void **state)
+TEST(what_cannot_be_read_is_told)
 {
     refused("", "statement 1 of the network, \"\": expected input with one to three numbers");
     refused(";relu", "statement 1 ");
@@ -101,7 +97,7 @@ static void what_cannot_be_read_is_told(void **state)
     refused("input 4; dropout 0.5x", "expected dropout PROBABILITY");
 }
 
-static void sizes_have_limits(void **state)
+TEST(sizes_have_limits)
 {
     static char text[PS_MODEL_TEXT_BYTES];
     char *at = text;
@@ -117,15 +113,4 @@ static void sizes_have_limits(void **state)
                      MR_OK); /* blanks before it do not count */
     sprintf(text, "input 4;relu%200s;", "");
     refused(text, "expected fewer characters");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layer_is_read),
-        cmocka_unit_test(the_named_network_is_torchs),
-        cmocka_unit_test(what_cannot_be_read_is_told),
-        cmocka_unit_test(sizes_have_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

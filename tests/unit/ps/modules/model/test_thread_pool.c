@@ -1,13 +1,9 @@
 /* A pool: every part once, whoever takes it, however many ask, and without threads. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "ps/modules/model/thread_pool.h"
+#include "tests/test.h"
 
 enum { PARTS = 7, WORKS = 500, ASKERS = 4 };
 
@@ -34,7 +30,7 @@ static void *ask(void *arg)
     return NULL;
 }
 
-static void every_part_is_run_once(void **state)
+TEST(every_part_is_run_once)
 {
     for (uint32_t threads = 0; threads < 4; threads++) {
         struct ps_thread_pool *pool = ps_thread_pool_create(threads);
@@ -64,7 +60,7 @@ static void meet(void *context, uint32_t index)
 }
 
 /* Three parts that wait for each other end only if three threads run them. */
-static void parts_run_at_once(void **state)
+TEST(parts_run_at_once)
 {
     struct ps_thread_pool *pool = ps_thread_pool_create(2);
     struct meeting m;
@@ -74,13 +70,4 @@ static void parts_run_at_once(void **state)
         ps_thread_pool_run(pool, meet, &m, 3);
     pthread_barrier_destroy(&m.all);
     ps_thread_pool_destroy(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_is_run_once),
-        cmocka_unit_test(parts_run_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Scores against the sum over pairs, gradients against differences of the loss, and that it learns. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/examples/common/fm_model.h"
 #include "trainer_client/examples/common/metrics.h"
+#include "tests/test.h"
 
 enum { SAMPLES = 5, SLOTS = 4, FACTORS = 3, DENSE = 2, DIM = 1 + FACTORS, FLOATS = SAMPLES * SLOTS * DIM };
 
@@ -64,7 +60,7 @@ static double loss_of(const struct problem *p)
     return loss;
 }
 
-static void scores_are_the_sum_over_pairs(void **state)
+TEST(scores_are_the_sum_over_pairs)
 {
     for (unsigned int seed = 1; seed < 20; seed++) {
         struct problem p = make_problem(seed);
@@ -87,7 +83,7 @@ static void assert_slope(struct problem *p, float *place, float gradient)
     assert_true(fabs((above - below) / (up - down) - (double)gradient) < 1e-3);
 }
 
-static void gradients_are_the_slopes_of_the_loss(void **state)
+TEST(gradients_are_the_slopes_of_the_loss)
 {
     struct problem p = make_problem(3);
     const struct fm_parameters parameters = {p.bias, p.weights};
@@ -102,7 +98,7 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
     assert_slope(&p, &p.bias, g.bias);
 }
 
-static void without_dense_values(void **state)
+TEST(without_dense_values)
 {
     struct problem p = make_problem(4);
     const struct fm_shape sparse = {SAMPLES, SLOTS, FACTORS, 0};
@@ -116,7 +112,7 @@ static void without_dense_values(void **state)
                 1e-4);
 }
 
-static void descent_learns_an_interaction(void **state)
+TEST(descent_learns_an_interaction)
 {
     /* label = (key of slot 0 == key of slot 1): first-order weights alone cannot tell. */
     enum { KEYS = 4, PAIRS = KEYS * KEYS };
@@ -145,15 +141,4 @@ static void descent_learns_an_interaction(void **state)
         }
     }
     assert_true(loss < 0.05); /* the best constant has 0.56 */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scores_are_the_sum_over_pairs),
-        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(without_dense_values),
-        cmocka_unit_test(descent_learns_an_interaction),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

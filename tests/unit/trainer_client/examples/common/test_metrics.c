@@ -1,13 +1,9 @@
 /* AUC against its definition, log loss where exp() would overflow. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/examples/common/metrics.h"
+#include "tests/test.h"
 
 /* The share of pairs in the right order, ties half: by comparing each pair. */
 static double auc_by_pairs(const float *scores, const float *labels, size_t count)
@@ -24,7 +20,7 @@ static double auc_by_pairs(const float *scores, const float *labels, size_t coun
     return pairs > 0 ? won / pairs : 0.5;
 }
 
-static void auc_is_the_share_of_pairs(void **state)
+TEST(auc_is_the_share_of_pairs)
 {
     unsigned int random = 1;
     for (int round = 0; round < 300; round++) {
@@ -40,7 +36,7 @@ static void auc_is_the_share_of_pairs(void **state)
     }
 }
 
-static void auc_at_its_ends(void **state)
+TEST(auc_at_its_ends)
 {
     float scores[4] = {4, 3, 2, 1}, labels[4] = {1, 1, 0, 0};
     assert_true(fabs(metric_auc(scores, labels, 4) - 1) < 1e-12);
@@ -51,7 +47,7 @@ static void auc_at_its_ends(void **state)
     assert_true(fabs(metric_auc(only, ones, 2) - 0.5) < 1e-12);
 }
 
-static void log_loss_is_finite(void **state)
+TEST(log_loss_is_finite)
 {
     assert_true(fabs(metric_log_loss(0, 1) - log(2)) < 1e-12);
     assert_true(fabs(metric_log_loss(2, 1) - log1p(exp(-2))) < 1e-12);
@@ -61,20 +57,9 @@ static void log_loss_is_finite(void **state)
     assert_true(fabs(metric_log_loss(-1000, 1) - 1000) < 1e-9);
 }
 
-static void sigmoid_stays_inside(void **state)
+TEST(sigmoid_stays_inside)
 {
     assert_true(fabsf(metric_sigmoid(0) - 0.5f) < 1e-7f);
     assert_true(metric_sigmoid(-500) >= 0 && metric_sigmoid(-500) < 1e-30f);
     assert_true(metric_sigmoid(500) > 0.999f && metric_sigmoid(500) <= 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auc_is_the_share_of_pairs),
-        cmocka_unit_test(auc_at_its_ends),
-        cmocka_unit_test(log_loss_is_finite),
-        cmocka_unit_test(sigmoid_stays_inside),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
