@@ -20,11 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIST = "scripts/layouts.list"
 
-# What is taken from a file: everything with its comments (bodies are described there), the declarations of
-# data, the texts in quotes (keys of JSON), or functions of that name.
-WHOLE, DATA, TEXTS = "whole", "data", "texts"
+# What is taken from a file: everything with its comments (bodies are described there), the operations and
+# words of ops.def without comments and without what is said of a word, the declarations of data, the texts in
+# quotes (keys of JSON), or functions of that name.
+WHOLE, OPS, DATA, TEXTS = "whole", "ops", "data", "texts"
 LAYOUTS = {
-    "dataplane/wire/format/ops.def": WHOLE,
+    "dataplane/wire/format/ops.def": OPS,
     "dataplane/wire/format/op.h": DATA,
     "trainer_client/millrace.h": DATA,
     "trainer_client/millrace_admin.h": DATA,
@@ -60,6 +61,7 @@ LAYOUTS = {
 }
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+WORD_HELP = re.compile(r"""(^MR_WORD(?:_SPAN)?\([^"]*)(?:"(?:[^"\\]|\\.)*"\s*)+""", re.MULTILINE)
 DECLARATION = re.compile(
     r"^#define(?:\\\n|[^\n])*|^(?:enum|struct) \w+ \{.*?^\}[^\n]*;|^enum \{.*?^\};", re.MULTILINE | re.DOTALL
 )
@@ -70,6 +72,8 @@ def declarations(text: str, kind: str) -> str:
     """What counts of a file, without regard to spaces."""
     if kind == WHOLE:
         found = [text]
+    elif kind == OPS:
+        found = [WORD_HELP.sub(r"\1", COMMENT.sub("", text))]
     else:
         text = COMMENT.sub("", text)
         pattern = {DATA: DECLARATION, TEXTS: KEY}.get(kind) or re.compile(

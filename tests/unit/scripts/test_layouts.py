@@ -42,6 +42,7 @@ class Layouts(unittest.TestCase):
         for path, old, new in (
             ("dataplane/wire/format/ops.def", "lookup_tables, 48", "lookup_tables, 49"),
             ("dataplane/wire/format/ops.def", "MR_BODY_END(RESTORED, 6)", "MR_BODY_END(RESTORED, 7)"),
+            ("dataplane/wire/format/ops.def", "MR_WORD(RESTORED, STEP,", "MR_WORD(RESTORED, PHASE,"),
             (
                 "dataplane/wire/format/ops.def",
                 "u64[1] batch id, or u64[4] {batch id, plan}",
@@ -80,6 +81,13 @@ class Layouts(unittest.TestCase):
 
     def test_words_and_functions_are_none(self):
         for path, old, new in (
+            (
+                "dataplane/wire/format/ops.def",
+                "that are to reach the step",
+                "which have not reached the step",
+            ),
+            ("dataplane/wire/format/ops.def", "after its request is not believed", "is dropped"),
+            ("dataplane/wire/format/ops.def", "A word never changes", "No word changes"),
             ("dataplane/wire/format/mr_feature.h", "/* Feature descriptors:", "/* Descriptors:"),
             (
                 "dataplane/wire/format/packet.h",
