@@ -17,26 +17,30 @@ static bool has_gone(const struct mr_member *m)
     return atomic_load(&m->dead) || m->leave_phase == MR_LEAVE_GONE;
 }
 
-void mr_agent_count(struct mr_rpc *agent)
+/* Updates the counters; what executor and contexts said goes to the caller, too. */
+static void status_count(struct mr_rpc *agent, struct mr_executor_use *use, struct mr_contexts_use *contexts)
 {
     struct mr_agent_counters *counters = &agent->counters;
-    struct mr_contexts_use contexts;
-    struct mr_executor_use use;
-    mr_executor_use(agent->executor, &use);
+    mr_executor_use(agent->executor, use);
     counters->calls_under_way = atomic_load(&agent->in_flight);
-    counters->functions_running = use.running + use.waiting;
-    counters->threads = use.threads;
-    counters->threads_waiting = use.blocked;
+    counters->functions_running = use->running + use->waiting;
+    counters->threads = use->threads;
+    counters->threads_waiting = use->blocked;
     mr_rrefs_count(agent->rrefs, &counters->values_owned, &counters->values_held);
     counters->long_bytes = atomic_load(&agent->longs.bytes);
-    mr_contexts_use(agent->contexts, &contexts);
-    counters->contexts_begun = contexts.begun;
-    counters->contexts_known = contexts.known;
+    mr_contexts_use(agent->contexts, contexts);
+    counters->contexts_begun = contexts->begun;
+    counters->contexts_known = contexts->known;
     counters->members_joined = counters->members_dead = 0;
     MR_MEMBER_EACH(m, agent) {
         counters->members_joined += m->present;
         counters->members_dead += m->present && has_gone(m);
     }
+}
+
+void mr_agent_count(struct mr_rpc *agent)
+{
+    status_count(agent, &(struct mr_executor_use){0}, &(struct mr_contexts_use){0});
 }
 
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes)
@@ -67,10 +71,8 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     const struct mr_agent_counters *counters = &agent->counters;
     struct mr_contexts_use contexts;
     struct mr_executor_use use;
-    mr_contexts_use(agent->contexts, &contexts);
+    status_count(agent, &use, &contexts);
     memset(words, 0, MR_WORLD_WORDS * sizeof(*words));
-    mr_executor_use(agent->executor, &use);
-    mr_agent_count(agent);
     words[MR_WORLD_FLAGS] = (config->rank != MR_RPC_NO_RANK ? 1u : 0u) | (config->is_rendezvous ? 2u : 0u) |
                             (atomic_load(&agent->complete) ? 4u : 0u);
     words[MR_WORLD_RANK] = config->rank;
