@@ -18,8 +18,8 @@
 #include "ps/server/keys.h"
 #include "ps/server/node_log.h"
 #include "ps/server/node_store.h"
-#include "ps/server/notify.h"
 #include "ps/server/server.h"
+#include "ps/server/watch.h"
 
 #define PROGRAM  "millraced"
 #define SETS_MAX 64

@@ -4,7 +4,7 @@
 #include "dataplane/wire/base/log.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
-#include "ps/table/alter.h"
+#include "ps/core/alter.h"
 
 struct alteration {
     uint32_t at; /* in the catalog */

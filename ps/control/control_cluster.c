@@ -10,7 +10,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "ps/cluster/catalog_member.h"
 #include "ps/control/control_internal.h"
-#include "ps/table/alter.h"
+#include "ps/core/alter.h"
 
 #define ANSWER_US 30000000u /* after which a command is told that not all nodes have answered */
 #define LOOK_US   20000u    /* how often the coordinator is looked at while something depends on others */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_chain.h"
-#include "ps/table/alter.h"
+#include "ps/core/alter.h"
 
 /* ---- on the cores ---- */
 

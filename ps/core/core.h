@@ -220,7 +220,7 @@ static inline struct ps_feature *ps_core_feature(const struct ps_core *core, uin
  * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text);
-/* The options are `feature`'s from now on (ps/table/alter.h). */
+/* The options are `feature`'s from now on (ps/core/alter.h). */
 void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
 /* Makes the ranges of a variable whose partitions the core owns now, if it does not have them.
  * MR_UNSUPPORTED, MR_OUT_OF_MEMORY. */

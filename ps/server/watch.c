@@ -3,16 +3,64 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
-#include "ps/server/notify.h"
 
+#ifdef MR_HAVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
+#define NOTIFY_BYTES     1024u
 #define LOOK_US_MAX      1000000u
 #define LOOKS_PER_PERIOD 4u /* of the watchdog: one that comes late is not the end */
 #define TOLD_PER_PERIOD  2u /* what hangs is logged before systemd ends the node */
+
+/* ---- what systemd is told ---- */
+
+#ifdef MR_HAVE_SYSTEMD
+void ps_notify(const char *format, ...)
+{
+    char state[NOTIFY_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(state, sizeof(state), format, arguments);
+    va_end(arguments);
+    (void)sd_notify(0, state);
+}
+
+static bool notify_is_heard(void)
+{
+    const char *socket = getenv("NOTIFY_SOCKET");
+    return socket != NULL && socket[0] != '\0';
+}
+
+static uint64_t notify_watchdog_us(void)
+{
+    uint64_t us = 0;
+    return sd_watchdog_enabled(0, &us) > 0 ? us : 0;
+}
+#else
+void ps_notify(const char *format, ...)
+{
+    (void)format;
+}
+
+static bool notify_is_heard(void)
+{
+    return false;
+}
+
+static uint64_t notify_watchdog_us(void)
+{
+    return 0;
+}
+#endif
+
+/* ---- the watch ---- */
 
 struct ps_watch {
     struct ps_node *node;
@@ -152,13 +200,13 @@ static void *watch_run(void *arg)
 bool ps_watch_start(struct ps_node *node, struct ps_watch **out)
 {
     *out = NULL;
-    if (!ps_notify_is_heard())
+    if (!notify_is_heard())
         return true;
     struct ps_watch *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return false;
     w->node = node;
-    w->watchdog_us = ps_notify_watchdog_us();
+    w->watchdog_us = notify_watchdog_us();
     w->look_us = LOOK_US_MAX;
     if (w->watchdog_us != 0 && w->watchdog_us / LOOKS_PER_PERIOD < LOOK_US_MAX)
         w->look_us = w->watchdog_us / LOOKS_PER_PERIOD;

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include "ps/control/control.h"
 
+/* What a node tells systemd (sd_notify(3)): lines of "VARIABLE=value". Nothing happens when systemd has not
+ * started it as a service that notifies, or when it was built without libsystemd. Any thread. */
+void ps_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 struct ps_watch;
 
 /* Starts the thread, unless nobody hears it: then *out is NULL, which the others take. The node needs its

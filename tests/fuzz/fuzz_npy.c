@@ -2,7 +2,7 @@
  * byte. */
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
-#include "tools/ckpt/npy.h"
+#include "tools/arrays/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

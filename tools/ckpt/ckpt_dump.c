@@ -10,7 +10,7 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_output.h"
 #include "tools/ckpt/ckpt_parameter.h"
-#include "tools/ckpt/npy.h"
+#include "tools/arrays/npy.h"
 #include "dataplane/wire/base/cli.h"
 
 #define COMMAND          "millrace ckpt dump"

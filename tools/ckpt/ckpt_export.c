@@ -8,8 +8,8 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_output.h"
 #include "tools/ckpt/ckpt_parameter.h"
-#include "tools/ckpt/npy.h"
-#include "tools/ckpt/safetensors.h"
+#include "tools/arrays/npy.h"
+#include "tools/arrays/safetensors.h"
 #include "tools/ctl/feature_text.h"
 #include "dataplane/wire/base/cli.h"
 

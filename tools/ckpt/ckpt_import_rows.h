@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "tools/ckpt/ckpt_row.h"
-#include "tools/ckpt/npy.h"
+#include "tools/arrays/npy.h"
 
 struct ckpt_import_rows {
     struct tool_npy_file keys, values;

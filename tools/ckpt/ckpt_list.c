@@ -6,7 +6,7 @@
 
 #include "tools/ckpt/ckpt.h"
 #include "tools/commands.h"
-#include "tools/ckpt/ckpt_check.h"
+#include "tools/ckpt/ckpt_verify.h"
 #include "dataplane/wire/base/cli.h"
 
 struct listed {

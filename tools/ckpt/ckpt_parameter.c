@@ -12,8 +12,8 @@
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_output.h"
-#include "tools/ckpt/npy.h"
-#include "tools/ckpt/safetensors.h"
+#include "tools/arrays/npy.h"
+#include "tools/arrays/safetensors.h"
 
 #define NUMBER_BYTES     24u
 #define NPY_HEADER_BYTES 512u

@@ -14,7 +14,7 @@
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
-#include "tools/ckpt/npy.h"
+#include "tools/arrays/npy.h"
 
 enum { LINKS = 4, LAST = CHAIN_FIRST + LINKS - 1 };
 
