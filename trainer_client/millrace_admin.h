@@ -199,7 +199,8 @@ enum mr_move_request_kind {
     MR_REQUEST_DRAIN,        /* all of `from` to the other nodes; it gets none before a rebalance */
     MR_REQUEST_REBALANCE,    /* until each node has as many as its cores are, drained ones included */
     MR_REQUEST_CANCEL_MOVES, /* moves in progress, and what would follow from a drain or a rebalance */
-    MR_REQUEST_FORGET_NODE   /* `from`, which is away and owns nothing, leaves the map */
+    MR_REQUEST_FORGET_NODE,  /* `from`, which is away and owns nothing, leaves the map */
+    MR_REQUEST_TAKE_OVER     /* the others load what `from` owns, which is away, from the newest checkpoint */
 };
 struct mr_move_request {
     enum mr_move_request_kind kind;

@@ -169,13 +169,27 @@ bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs)
     return true;
 }
 
-/* The taker with the fewest partitions for its cores. */
+/* Who gets partitions, and which. */
+struct granting {
+    uint32_t from;          /* all of this owner, or PS_CLUSTER_NO_NODE's */
+    const uint64_t *grants; /* by partition: only those that it has by this grant; NULL: all */
+    const bool *present;    /* who may get some */
+    const uint32_t *room;   /* by node: so many at most; NULL: any number */
+};
+
+static bool is_granted(const struct ps_cluster_map *map, const struct granting *g, uint32_t p)
+{
+    return map->owner[p] == g->from &&
+           (g->grants == NULL || (g->grants[p] != 0 && g->grants[p] == map->grant[p]));
+}
+
+/* The node with the fewest partitions for its cores, of those that have room for one more. */
 static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t load[PS_CLUSTER_NODES_MAX],
-                             const bool *takers)
+                             const uint32_t to_each[PS_CLUSTER_NODES_MAX], const struct granting *g)
 {
     uint32_t best = PS_CLUSTER_NO_NODE;
     for (uint32_t i = 0; i < map->node_count; i++) {
-        if (!takers[i] || map->nodes[i].core_count == 0)
+        if (!g->present[i] || map->nodes[i].core_count == 0 || (g->room != NULL && to_each[i] >= g->room[i]))
             continue;
         if (best == PS_CLUSTER_NO_NODE ||
             (uint64_t)load[i] * map->nodes[best].core_count < (uint64_t)load[best] * map->nodes[i].core_count)
@@ -184,8 +198,9 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
     return best;
 }
 
-/* Grants the partitions of `from` to the takers, as equally as their cores are; false if there are none. */
-static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *takers)
+/* Grants the partitions to the nodes that are present, as equally as their cores are; false, and the map has
+ * no meaning, if there are none, or no room for all. */
+static bool grant_all(struct ps_cluster_map *map, const struct granting *g)
 {
     uint32_t load[PS_CLUSTER_NODES_MAX];
     uint32_t to_each[PS_CLUSTER_NODES_MAX] = {0};
@@ -193,11 +208,13 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *tak
     for (uint32_t i = 0; i < map->node_count; i++)
         load[i] = ps_cluster_map_load(map, i);
     for (uint32_t p = 0; p < map->partition_count; p++)
-        count += map->owner[p] == from;
-    if (count == 0 || least_loaded(map, load, takers) == PS_CLUSTER_NO_NODE)
+        count += is_granted(map, g, p);
+    if (count == 0)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t to = least_loaded(map, load, takers);
+        const uint32_t to = least_loaded(map, load, to_each, g);
+        if (to == PS_CLUSTER_NO_NODE)
+            return false;
         load[to]++;
         to_each[to]++;
     }
@@ -205,7 +222,7 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *tak
     uint32_t to = 0;
     map->last_id++;
     for (uint32_t p = 0; p < map->partition_count; p++) {
-        if (map->owner[p] != from)
+        if (!is_granted(map, g, p))
             continue;
         while (to_each[to] == 0)
             to++;
@@ -231,10 +248,13 @@ static bool find_takers(const struct ps_cluster_map *map, const bool *present, b
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX])
 {
     bool takers[PS_CLUSTER_NODES_MAX];
-    if (!find_takers(map, present, false, takers) || !grant_all(map, PS_CLUSTER_NO_NODE, takers))
+    struct ps_cluster_map next = *map;
+    const struct granting all = {.from = PS_CLUSTER_NO_NODE, .present = takers};
+    if (!find_takers(map, present, false, takers) || !grant_all(&next, &all))
         return false;
-    map->cut = 0;
-    map->epoch++;
+    next.cut = 0;
+    next.epoch++;
+    *map = next;
     return true;
 }
 
@@ -256,26 +276,73 @@ bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over
     return true;
 }
 
-bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
-                              const bool present[PS_CLUSTER_NODES_MAX])
+/* Grants partitions to nodes that load them from the newest checkpoint. */
+static bool grant_restored(struct ps_cluster_map *map, const struct granting *g)
 {
+    const uint64_t last_id = map->last_id;
+    if (!grant_all(map, g) || !comes_into_use(map, MR_CAN(TAKE_OVER)))
+        return false;
+    map->epoch++;
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        if (map->grant[p] <= last_id)
+            continue;
+        map->restored_in[p] = map->epoch;
+        map->restored_from[p] = map->committed;
+    }
+    return true;
+}
+
+/* The same to spares alone, else to those that are not drained, else to all that are present: the first of
+ * these that have room. False, and the map is as it was: none has. */
+static bool grant_to_takers(struct ps_cluster_map *map, const struct granting *to)
+{
+    struct granting g = *to;
+    bool spares[PS_CLUSTER_NODES_MAX], others[PS_CLUSTER_NODES_MAX];
+    const bool *const candidates[] = {spares, others, to->present};
+    (void)find_takers(map, to->present, true, spares);
+    (void)find_takers(map, to->present, false, others);
+    for (uint32_t i = 0; i < map->node_count; i++)
+        others[i] |= spares[i];
+    for (uint32_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++) {
+        struct ps_cluster_map next = *map;
+        g.present = candidates[i];
+        if (grant_restored(&next, &g)) {
+            *map = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
+                              const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room)
+{
+    const struct granting all = {.from = dead, .present = present, .room = room};
     if (dead >= map->node_count || present[dead])
         return false;
-    const uint64_t last_id = map->last_id;
-    bool takers[PS_CLUSTER_NODES_MAX];
     struct ps_cluster_map next = *map;
     forget_process(&next, dead);
-    if (!find_takers(map, present, true, takers) && !find_takers(map, present, false, takers))
-        memcpy(takers, present, sizeof(takers));
-    if (!grant_all(&next, dead, takers) || !comes_into_use(&next, MR_CAN(TAKE_OVER)))
+    if (!grant_to_takers(&next, &all))
         return false;
-    next.epoch++;
-    for (uint32_t p = 0; p < next.partition_count; p++) {
-        if (next.grant[p] <= last_id)
-            continue;
-        next.restored_in[p] = next.epoch;
-        next.restored_from[p] = next.committed;
-    }
+    *map = next;
+    return true;
+}
+
+bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uint64_t *grants,
+                            const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room)
+{
+    bool others[PS_CLUSTER_NODES_MAX] = {false};
+    const struct granting failed = {.from = from, .grants = grants, .present = others, .room = room};
+    if (from >= map->node_count || map->cut != 0)
+        return false;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        others[i] = present[i] && i != from;
+    struct ps_cluster_map next = *map;
+    for (uint32_t i = next.move_count; i-- > 0;) /* they wait until it has loaded them */
+        if (next.moves[i].from == from)
+            remove_move(&next, i);
+    if (!grant_to_takers(&next, &failed))
+        return false;
     *map = next;
     return true;
 }

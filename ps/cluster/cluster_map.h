@@ -152,11 +152,17 @@ bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id);
  * cannot read that. */
 bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over_s);
 /* Grants what a dead node owns to those that are present, the least loaded first, which load it from the
- * newest checkpoint: to the spares among them; without spares to those that are not drained; and if there are
- * none, to all. Proposed only after the coordinator has declared the node's session dead, by which time
- * its lease has ended. False: nobody is there, it owns nothing, or some node cannot read that. */
+ * newest checkpoint: to the spares among them; else to those that are not drained; and if these have no room,
+ * to all. `room` (NULL: any): how many partitions each can take. Proposed only after the coordinator has
+ * declared the node's session dead, by which time its lease has ended. False: nobody is there, there is no
+ * room for all, it owns nothing, or some node cannot read that. */
 bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
-                              const bool present[PS_CLUSTER_NODES_MAX]);
+                              const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room);
+/* Grants partitions that `from` owns under these grants (by partition; 0: not that one) to others, as in a
+ * take-over. Proposed by that node alone: it cannot load them, and has served nothing of them. False as
+ * above, or there is a cut, which waits for them. */
+bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uint64_t *grants,
+                            const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room);
 /* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */
 bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
 bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);

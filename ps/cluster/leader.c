@@ -45,8 +45,10 @@ static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_ma
 {
     bool present[PS_CLUSTER_NODES_MAX];
     (void)find_present(view, next, present);
-    for (uint32_t i = 0; i < next->node_count && view->take_over_us > 0; i++)
-        if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present))
+    if (view->take_over_us == 0 || view->may_not_take_over)
+        return false;
+    for (uint32_t i = 0; i < next->node_count; i++)
+        if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present, view->room))
             return true;
     return false;
 }

@@ -152,6 +152,19 @@ static void put_move(json_t *root, const struct ps_cluster_move_report *move)
                                             (json_int_t)move->left_bytes, "us", (json_int_t)move->us));
 }
 
+static void put_room(json_t *root, const struct ps_cluster_room_report *room)
+{
+    if (!room->is_known)
+        return;
+    json_t *object =
+        json_pack("{s:I, s:I}", "free", (json_int_t)room->free_mib, "used", (json_int_t)room->used_mib);
+    if (room->failed != 0) {
+        (void)json_object_set_new(object, "failed", json_integer((json_int_t)room->failed));
+        (void)json_object_set_new(object, "text", json_string(room->failed_text));
+    }
+    (void)json_object_set_new(root, "mib", object);
+}
+
 char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_cluster_report *report)
 {
     json_t *root = process_json(node);
@@ -160,6 +173,7 @@ char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_c
     put_cut(root, &report->cut);
     put_part(root, report);
     put_move(root, &report->move);
+    put_room(root, &report->room);
     return ps_json_print(root);
 }
 
@@ -407,6 +421,20 @@ static void read_move_report(struct ps_json_reader *r, const json_t *root,
     move->us = ps_json_number(r, object, "us", INT64_MAX);
 }
 
+static void read_room(struct ps_json_reader *r, const json_t *root, struct ps_cluster_room_report *room)
+{
+    const json_t *object = json_object_get(root, "mib");
+    room->is_known = object != NULL;
+    if (object == NULL)
+        return;
+    room->free_mib = ps_json_number(r, object, "free", INT64_MAX);
+    room->used_mib = ps_json_number(r, object, "used", INT64_MAX);
+    if (json_object_get(object, "failed") == NULL)
+        return;
+    room->failed = ps_json_number(r, object, "failed", INT64_MAX);
+    ps_json_text(r, object, "text", room->failed_text, sizeof(room->failed_text));
+}
+
 bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_node *node,
                            struct ps_cluster_report *report, char text[PS_CLUSTER_TEXT_BYTES])
 {
@@ -424,6 +452,8 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
         read_part(&r, root, report);
     if (r.is_good)
         read_move_report(&r, root, &report->move);
+    if (r.is_good)
+        read_room(&r, root, &report->room);
     json_decref(root);
     memcpy(text, r.text, sizeof(r.text));
     return r.is_good;

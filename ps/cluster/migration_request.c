@@ -206,10 +206,40 @@ static enum ps_migration_request_state request_forget(const struct ps_cluster_ma
         return request_fail(
             text,
             "node %s owns %u partition%s, which nobody else has: start it again (and millrace ctl drain "
-            "it), or begin a new cluster with a checkpoint (cluster.init_from)",
+            "it), or let the others take them over from the newest checkpoint (millrace ctl take-over)",
             r->from, load, mr_plural(load));
     *next = *map;
     return ps_cluster_map_forget(next, node) ? PS_REQUEST_WRITES : PS_REQUEST_WAITS;
+}
+
+/* What is in the cut's way is away: the leader gives it up first. */
+static enum ps_migration_request_state request_take_over(const struct ps_cluster_map *map,
+                                                         const bool *present, struct ps_migration_request *r,
+                                                         struct ps_cluster_map *next, char *text)
+{
+    const uint32_t node = ps_cluster_map_find(map, r->from);
+    const uint32_t lacking = ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER));
+    if (node == PS_CLUSTER_NO_NODE)
+        return request_fail_unknown(r->from, text);
+    if (!ps_cluster_map_owns_any(map, node))
+        return r->is_known ? PS_REQUEST_MADE : request_fail(text, "node %s owns nothing", r->from);
+    if (present[node])
+        return request_fail(text, "node %s is there: millrace ctl drain moves what it has to the others",
+                            r->from);
+    if (lacking != PS_CLUSTER_NO_NODE)
+        return request_fail(text, "node %s has a version that cannot take over: upgrade it",
+                            map->nodes[lacking].name);
+    r->is_known = true;
+    if (map->cut != 0)
+        return PS_REQUEST_WAITS;
+    *next = *map;
+    return ps_cluster_map_take_over(next, node, present, r->room)
+               ? PS_REQUEST_WRITES
+               : request_fail(
+                     text,
+                     "the nodes that are there have no room for the %u partition%s of node %s: raise "
+                     "memory.limit_mib, or start it",
+                     ps_cluster_map_load(map, node), mr_plural(ps_cluster_map_load(map, node)), r->from);
 }
 
 enum ps_migration_request_state ps_migration_request_propose(const struct ps_cluster_map *map,
@@ -230,6 +260,8 @@ enum ps_migration_request_state ps_migration_request_propose(const struct ps_clu
         return request_cancel(map, present, r, next);
     case MR_MOVE_FORGET:
         return request_forget(map, present, r, next, text);
+    case MR_MOVE_TAKE_OVER:
+        return request_take_over(map, present, r, next, text);
     default:
         return request_fail(text, "unknown kind %u", (unsigned)r->kind);
     }

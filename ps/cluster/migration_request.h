@@ -15,6 +15,8 @@ struct ps_migration_request {
     uint32_t first, count; /* count 0: all */
     uint32_t mib_s;
     uint64_t id; /* to cancel; 0: all */
+    /* Of a take-over: how many partitions each node of the map can take; NULL: any number. */
+    const uint32_t *room;
     /* Found out from the first map that it is compared with: the node to be forgotten is there, and what is
      * to move. */
     bool is_known;

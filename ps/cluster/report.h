@@ -45,6 +45,14 @@ struct ps_cluster_features_report {
     char failed_text[PS_CLUSTER_FAILED_BYTES];
 };
 
+/* What it can take over of nodes that have died. */
+struct ps_cluster_room_report {
+    bool is_known;
+    uint64_t free_mib, used_mib; /* of memory.limit_mib, all cores together */
+    uint64_t failed;             /* it could not load what it was given from this checkpoint; 0: it could */
+    char failed_text[PS_CLUSTER_FAILED_BYTES];
+};
+
 struct ps_cluster_report {
     struct ps_cluster_features_report features;
     struct ps_cluster_cut_report cut;
@@ -52,6 +60,7 @@ struct ps_cluster_report {
     bool wants_cut;       /* a client has asked this node for a checkpoint: no move begins before it */
     uint64_t trainer_cut; /* the cut that this node has begun because a trainer asked for it; 0: none */
     struct ps_cluster_move_report move;
+    struct ps_cluster_room_report room;
 };
 
 #endif

@@ -282,7 +282,12 @@ static enum mr_status take_over_read(struct ps_take_over *t, char *text)
                                                   t->options.checkpoint, &reader, text);
     if (status != MR_OK)
         return status;
-    status = take_over_plan(t, reader, text);
+    if (t->options.is_cluster && ps_reader_chain(reader)->cluster == NULL) {
+        ps_text_path(text, t->options.place.path, "the file CLUSTER of that number cannot be opened");
+        status = MR_CHECKPOINT_NOT_FOUND;
+    }
+    if (status == MR_OK)
+        status = take_over_plan(t, reader, text);
     if (status == MR_OK)
         status = ps_reader_blocks(reader, 1, 1, visit_blocks, &reading, text);
     if (status == MR_OK)

@@ -7,6 +7,7 @@
 #ifndef PS_TAKE_OVER_H
 #define PS_TAKE_OVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/base/partition_set.h"
@@ -22,6 +23,7 @@ struct ps_take_over_options {
      * partitions begin empty. */
     struct ps_place place;
     uint64_t checkpoint;
+    bool is_cluster; /* it is to be a cluster's */
     struct ps_partition_set partitions;
 };
 

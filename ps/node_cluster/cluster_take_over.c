@@ -10,7 +10,9 @@
 #include "ps/move/cleanup.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-#define RETRY_US UINT64_C(10000000) /* after a failure, if nobody else has taken them meanwhile */
+#define RETRY_US   UINT64_C(10000000) /* after a failure, if nobody else has taken them meanwhile */
+#define ROOM_US    UINT64_C(10000000) /* between two looks at the memory that is free */
+#define ROOM_SHARE 16u                /* of the limit: a change that is reported */
 
 /* ---- on the cores ---- */
 
@@ -67,7 +69,7 @@ static bool take_over_choose(struct ps_node_cluster *c)
     struct ps_node_take_over *o = &c->take_over;
     char ignored[PS_CONTROL_TEXT_BYTES];
     o->count = 0;
-    if (c->node->control->gate == PS_GATE_BROKEN || !ps_node_cluster_loads_beside(c) ||
+    if (c->node->control->gate == PS_GATE_BROKEN || c->load.waits || !ps_node_cluster_loads_beside(c) ||
         mr_clock_us() < o->retry_us || ps_control_check_idle(c->node->control, ignored) != MR_OK)
         return false;
     pthread_mutex_lock(&c->lock);
@@ -88,6 +90,7 @@ static enum mr_status take_over_place(struct ps_node_cluster *c, struct ps_take_
 {
     const char *directory = c->load.commit.directory;
     options->checkpoint = c->take_over.checkpoint;
+    options->is_cluster = options->checkpoint != 0;
     if (options->checkpoint == 0) {
         directory = c->load.init.directory;
         options->checkpoint = directory[0] != '\0' ? c->load.init.id : 0;
@@ -113,6 +116,15 @@ static void take_over_fail(struct ps_node_cluster *c, const char *text)
     ps_node_each_core(c->node, take_over_clean, &order);
     o->retry_us = mr_clock_us() + RETRY_US;
     o->state = PS_NODE_TAKES_NOTHING;
+    pthread_mutex_lock(&c->lock); /* others may be able to */
+    o->has_failed = true;
+    memcpy(o->failed, o->grants, sizeof(o->failed));
+    c->report.room.failed = o->checkpoint;
+    (void)snprintf(c->report.room.failed_text, sizeof(c->report.room.failed_text), "%s", text);
+    if (c->zookeeper != NULL)
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    pthread_mutex_unlock(&c->lock);
+    ps_node_cluster_wake(c);
 }
 
 static void take_over_start(struct ps_node_cluster *c)
@@ -148,6 +160,10 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
         }
         ps_member_loaded(&c->member, slot, o->grants[slot]);
         count++;
+    }
+    if (count > 0) {
+        o->has_failed = false;
+        c->report.room.failed = 0;
     }
     ps_node_cluster_note_change(c);
     pthread_mutex_unlock(&c->lock);
@@ -185,10 +201,54 @@ static void take_over_follow(struct ps_node_cluster *c)
         take_over_fail(c, p.text);
 }
 
+/* ---- what the node's entry says ---- */
+
+struct room_order {
+    uint64_t limit_bytes[DP_CORES_MAX], mapped_bytes[DP_CORES_MAX];
+};
+
+static void room_on_core(struct ps_core *core, void *arg)
+{
+    struct room_order *order = arg;
+    order->limit_bytes[core->index] = ps_arena_limit_bytes(core->arena);
+    order->mapped_bytes[core->index] = ps_arena_mapped_bytes(core->arena);
+}
+
+/* How much memory is free, now and then, and if that has changed. */
+static void report_room(struct ps_node_cluster *c)
+{
+    struct ps_node_take_over *o = &c->take_over;
+    struct room_order order;
+    uint64_t limit = 0, used = 0;
+    const uint64_t now_us = mr_clock_us();
+    if (o->reported_us != 0 && now_us - o->reported_us < ROOM_US)
+        return;
+    o->reported_us = now_us;
+    ps_node_each_core(c->node, room_on_core, &order);
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        limit += order.limit_bytes[i];
+        used += order.mapped_bytes[i] < order.limit_bytes[i] ? order.mapped_bytes[i] : order.limit_bytes[i];
+    }
+    pthread_mutex_lock(&c->lock);
+    struct ps_cluster_room_report *room = &c->report.room;
+    const uint64_t used_mib = (used + MR_MIB - 1) / MR_MIB, limit_mib = limit / MR_MIB;
+    const uint64_t differs =
+        used_mib > room->used_mib ? used_mib - room->used_mib : room->used_mib - used_mib;
+    if (!room->is_known || differs * ROOM_SHARE > limit_mib) {
+        room->is_known = true;
+        room->used_mib = used_mib;
+        room->free_mib = limit_mib > used_mib ? limit_mib - used_mib : 0;
+        if (c->zookeeper != NULL)
+            ps_zookeeper_report(c->zookeeper, &c->report);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 void ps_node_cluster_poll_take_over(struct ps_node_cluster *c)
 {
     struct ps_node_take_over *o = &c->take_over;
     struct take_over_order order = {.has_left = false};
+    report_room(c);
     if (o->state == PS_NODE_TAKES_NOTHING && take_over_choose(c)) {
         order.partitions = take_over_partitions(o);
         mr_log_with(

@@ -1,5 +1,6 @@
 /* What a node proposes: the next change of the map while it leads, and what any member may propose. The
  * coordinator's thread, with the lock. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
@@ -8,8 +9,7 @@
 #include "ps/cluster/leader.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-#define TAKE_OVER_S 0u                    /* a node that is away keeps its partitions */
-#define FORGET_US   UINT64_C(86400000000) /* and its name, if it owns none, for a day */
+#define FORGET_US UINT64_C(86400000000) /* a node that is away and owns nothing keeps its name for a day */
 
 /* What was to move is where it should be, but for what absent nodes own. */
 static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_cluster_map *map)
@@ -25,6 +25,73 @@ static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_c
                     "without it",
                     c->options.cluster, map->nodes[i].name, load, mr_plural(load));
     }
+}
+
+/* Keys are spread evenly over the partitions: each takes as much memory here as elsewhere. Nothing goes to a
+ * node that could not load what it was given. */
+void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t room[PS_CLUSTER_NODES_MAX])
+{
+    const struct ps_cluster_map *map = view->map;
+    uint64_t each_kib = 0;
+    memset(room, 0, PS_CLUSTER_NODES_MAX * sizeof(*room));
+    for (uint32_t k = 0; k < view->registered_count; k++) {
+        const uint32_t node = ps_cluster_map_find(map, view->registered[k].name);
+        uint32_t owned = 0;
+        for (uint32_t p = 0; node != PS_CLUSTER_NO_NODE && p < map->partition_count; p++)
+            owned += map->owner[p] == node;
+        const uint64_t kib = owned != 0 ? view->reports[k].room.used_mib * 1024 / owned : 0;
+        each_kib = kib > each_kib ? kib : each_kib;
+    }
+    for (uint32_t k = 0; k < view->registered_count; k++) {
+        const struct ps_cluster_room_report *r = &view->reports[k].room;
+        const uint32_t node = ps_cluster_map_find(map, view->registered[k].name);
+        if (node == PS_CLUSTER_NO_NODE || !r->is_known || (r->failed != 0 && r->failed == map->committed))
+            continue;
+        const uint64_t count = each_kib == 0 ? map->partition_count : r->free_mib * 1024 / each_kib;
+        room[node] = count < map->partition_count ? (uint32_t)count : map->partition_count;
+    }
+}
+
+/* Why nobody takes over what a node owns that is away for long enough. */
+static void log_not_taken_over(struct ps_node_cluster *c, const struct ps_leader_view *all, uint32_t node)
+{
+    const struct ps_cluster_map *map = all->map;
+    const uint32_t count = ps_cluster_map_load(map, node),
+                   older = ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER));
+    char why[PS_CLUSTER_TEXT_BYTES];
+    uint64_t room = 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        room += all->absent_us[i] == 0 ? all->room[i] : 0;
+    if (all->may_not_take_over)
+        (void)snprintf(why, sizeof(why),
+                       "this node, which leads, has no checkpoint.directory: set one that all nodes see");
+    else if (older != PS_CLUSTER_NO_NODE)
+        (void)snprintf(why, sizeof(why), "node %.63s has a version that cannot take over: upgrade it",
+                       map->nodes[older].name);
+    else
+        (void)snprintf(why, sizeof(why),
+                       "those that are there have room for %" PRIu64 " (their entries say how much memory is "
+                       "free, and what they could not load): raise memory.limit_mib, or start it",
+                       room);
+    mr_log_with(
+        MR_LOG_ERROR, MR_LOG_FIELDS({"node", .text = map->nodes[node].name}, {"partitions", .number = count}),
+        "not_taken_over", "cluster %s: node %.63s is away, and nobody takes over its %u partition%s: %s",
+        c->options.cluster, map->nodes[node].name, count, mr_plural(count), why);
+}
+
+/* The first of them, once. */
+static void look_for_not_taken_over(struct ps_node_cluster *c, const struct ps_leader_view *all)
+{
+    const struct ps_cluster_map *map = all->map;
+    uint64_t start_id = 0;
+    for (uint32_t i = 0; i < map->node_count && all->take_over_us > 0 && start_id == 0; i++) {
+        if (all->absent_us[i] <= all->take_over_us || !ps_cluster_map_owns_any(map, i))
+            continue;
+        start_id = map->nodes[i].start_id;
+        if (start_id != c->said_not_taken)
+            log_not_taken_over(c, all, i);
+    }
+    c->said_not_taken = start_id;
 }
 
 static void propose_map(struct ps_node_cluster *c, const struct ps_cluster_map *map,
@@ -44,23 +111,46 @@ static void propose_map(struct ps_node_cluster *c, const struct ps_cluster_map *
                         c->options.cluster, map->nodes[i].name);
 }
 
+/* The nodes whose partitions others have after the change. */
+static void log_taken_over(const struct ps_node_cluster *c, const struct ps_cluster_map *map,
+                           const struct ps_cluster_map *next)
+{
+    uint32_t count[PS_CLUSTER_NODES_MAX] = {0};
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (next->restored_in[p] != map->restored_in[p])
+            count[map->owner[p]]++;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (count[i] > 0)
+            mr_log_with(
+                MR_LOG_WARNING,
+                MR_LOG_FIELDS({"node", .text = map->nodes[i].name}, {"partitions", .number = count[i]}),
+                "takes_from_dead",
+                "cluster %s: node %.63s is away: its %u partition%s go to the others, in map epoch "
+                "%" PRIu64,
+                c->options.cluster, map->nodes[i].name, count[i], mr_plural(count[i]), next->epoch);
+}
+
 /* What the leader does next, if this node leads. */
 static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     const uint64_t now_us = mr_clock_boot_us();
     uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
+    uint32_t room[PS_CLUSTER_NODES_MAX];
     struct ps_cluster_map next;
     if (!view->leads || c->member.writes || c->is_stopped)
         return;
     for (uint32_t i = 0; i < view->map->node_count; i++)
         absent_us[i] = c->absences[i].since_us == 0 ? 0 : now_us - c->absences[i].since_us + 1;
+    ps_node_cluster_find_room(view, room);
     struct ps_leader_view all = {.map = view->map,
                                  .registered = view->registered,
                                  .registered_count = view->registered_count,
                                  .absent_us = absent_us,
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
-                                 .take_over_s = TAKE_OVER_S,
+                                 .take_over_s = (uint32_t)c->node->config->cluster_take_over_s,
+                                 .room = room,
+                                 .may_not_take_over = c->save.commit == NULL,
                                  .forget_us = FORGET_US,
                                  .rebalances = c->node->config->cluster_rebalance == PS_REBALANCE_AUTO,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
@@ -74,13 +164,41 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
     if (action != PS_LEADER_WRITES_MAP) {
+        if (action == PS_LEADER_WAITS)
+            look_for_not_taken_over(c, &all);
         if (action != PS_LEADER_WAITS || !ps_migration_balance_ends(view->map, c->present, &next))
             return;
         log_absent_owners(c, view->map);
     }
     if (next.move_count > view->map->move_count)
         next.moves[next.move_count - 1].mib_s = next.balance_mib_s;
+    log_taken_over(c, view->map, &next);
     propose_map(c, view->map, &next);
+}
+
+/* What this node could not load goes to others, if any can. */
+static void propose_pass_on(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const struct ps_member *m = &c->member;
+    struct ps_node_take_over *o = &c->take_over;
+    uint32_t room[PS_CLUSTER_NODES_MAX];
+    struct ps_cluster_map next = *view->map;
+    bool any = false;
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT && o->has_failed; slot++) {
+        o->failed[slot] = m->loading[slot] == o->failed[slot] ? o->failed[slot] : 0;
+        any |= o->failed[slot] != 0;
+    }
+    o->has_failed = any;
+    if (!any || c->is_stopped)
+        return;
+    ps_node_cluster_find_room(view, room);
+    if (!ps_cluster_map_pass_on(&next, ps_cluster_map_find(view->map, c->options.self.name), o->failed,
+                                c->present, room) ||
+        !ps_member_propose(&c->member, &next))
+        return;
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"epoch", .number = next.epoch}), "passed_on",
+                "cluster %s: what this node could not load goes to other nodes, in map epoch %" PRIu64,
+                c->options.cluster, next.epoch);
 }
 
 /* Anybody may put capabilities into use that all nodes have. */
@@ -183,6 +301,7 @@ void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeepe
     lead(c, view);
     propose_use(c, view);
     propose_cut(c, view);
-    if (!c->is_stopped && ps_node_cluster_next_migrations(c, view->map, &next))
+    propose_pass_on(c, view);
+    if (!c->is_stopped && ps_node_cluster_next_migrations(c, view, &next))
         propose_map(c, view->map, &next);
 }

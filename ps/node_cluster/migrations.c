@@ -407,10 +407,12 @@ bool ps_node_cluster_move(void *context, struct ps_command *command)
     return false;
 }
 
-bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_zookeeper_view *view,
                                      struct ps_cluster_map *next)
 {
     struct ps_node_migrations *n = &c->migrations;
+    const struct ps_cluster_map *map = view->map;
+    uint32_t room[PS_CLUSTER_NODES_MAX];
     *next = *map;
     for (uint32_t i = 0; i < c->member.migration_count; i++) {
         const struct ps_migration *m = &c->member.migrations[i];
@@ -421,7 +423,15 @@ bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_
     }
     if (!request_is_open(n))
         return false;
+    if (n->request.kind == MR_MOVE_TAKE_OVER && !view->is_whole) { /* entries say who has room */
+        if (c->zookeeper != NULL)
+            ps_zookeeper_read_all(c->zookeeper);
+        return false;
+    }
+    ps_node_cluster_find_room(view, room);
+    n->request.room = room;
     n->request_state = ps_migration_request_propose(map, c->present, &n->request, next, n->request_text);
+    n->request.room = NULL;
     n->request_epoch = map->epoch;
     if (!request_is_open(n))
         ps_node_wake_control(c->node);

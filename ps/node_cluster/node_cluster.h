@@ -6,7 +6,7 @@
  * the node owns, tells the cores what they serve, and opens their gate; that thread calls it by
  * struct ps_control_cluster_ops.
  *
- * A node that is away keeps its partitions. */
+ * A node that is away keeps its partitions, unless the leader gives them to others (cluster.take_over_s). */
 #ifndef PS_NODE_CLUSTER_H
 #define PS_NODE_CLUSTER_H
 

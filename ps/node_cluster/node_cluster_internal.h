@@ -40,8 +40,12 @@ struct ps_node_migrations {
     uint64_t reported, reported_us; /* the migration that the node's entry is about, and since when */
 };
 
-/* Partitions that this node loads beside what it serves. The control thread's own. */
+/* Partitions that this node loads beside what it serves. */
 struct ps_node_take_over {
+    /* with the lock of the node's cluster: of slots, the grants under which they could not be loaded */
+    bool has_failed;
+    uint64_t failed[MR_PARTITION_COUNT];
+    /* the control thread's own */
     enum {
         PS_NODE_TAKES_NOTHING,
         PS_NODE_TAKES_CLEANS, /* what the cores still have of them is being freed */
@@ -52,7 +56,8 @@ struct ps_node_take_over {
     uint64_t checkpoint;                 /* 0: they begin as the cluster did */
     uint64_t grants[MR_PARTITION_COUNT]; /* of slots, under which they are loaded; 0: they are not */
     uint32_t count;
-    uint64_t retry_us; /* none begins before: the last one has failed */
+    uint64_t retry_us;    /* none begins before: the last one has failed */
+    uint64_t reported_us; /* when the entry was last compared with the memory that is free */
 };
 
 struct ps_node_cluster {
@@ -74,9 +79,10 @@ struct ps_node_cluster {
     struct ps_cluster_report report;
     uint64_t wants; /* capabilities that are to be put into use */
     uint32_t
-        said_session_ms;    /* the shortest session, of which the log says that others are longer; 0: none */
-    uint32_t outside;       /* nodes with a session that the map lacks */
-    uint32_t refused_count; /* processes that were not admitted, by this node as leader */
+        said_session_ms;     /* the shortest session, of which the log says that others are longer; 0: none */
+    uint32_t outside;        /* nodes with a session that the map lacks */
+    uint64_t said_not_taken; /* the dead process of which the log has why nobody takes over; 0: none */
+    uint32_t refused_count;  /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
     struct ps_cluster_save save;
     struct ps_node_migrations migrations;
@@ -103,6 +109,8 @@ void ps_node_cluster_note_change(struct ps_node_cluster *c);
 
 /* ---- leadership.c ---- */
 
+/* How many partitions each node of the map can take over, by what their entries say. */
+void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t room[PS_CLUSTER_NODES_MAX]);
 /* Proposes the next change of the map: the leader's, and what any member may propose (a capability that comes
  * into use, a snapshot, a move that a client has asked for). Coordinator's thread; caller holds c->lock. */
 void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
@@ -150,7 +158,7 @@ void ps_node_cluster_cleanup(void *context, uint32_t slot);
 void ps_node_cluster_note_progress(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
 /* The map that cancels what has failed, or has what a client asks for. False: there is nothing to be
  * proposed. */
-bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_zookeeper_view *view,
                                      struct ps_cluster_map *next);
 
 /* node_cluster.c: has the coordinator's thread read what all nodes say. Any thread. */

@@ -23,8 +23,7 @@ bool ps_node_cluster_loads_beside(struct ps_node_cluster *c)
 static void load_own(struct ps_node_cluster *c)
 {
     struct ps_cluster_load_now now;
-    if (ps_node_cluster_loads_beside(c))
-        return;
+    const bool is_beside = ps_node_cluster_loads_beside(c);
     pthread_mutex_lock(&c->lock);
     const struct ps_cluster_map *map = &c->member.map;
     now.epoch = map->epoch;
@@ -32,6 +31,8 @@ static void load_own(struct ps_node_cluster *c)
     now.last_cut = map->last_cut;
     memcpy(now.grants, c->member.loading, sizeof(now.grants));
     pthread_mutex_unlock(&c->lock);
+    if (is_beside) /* it may still have to see that the cluster has begun */
+        memset(now.grants, 0, sizeof(now.grants));
     if (!ps_cluster_load_look(&c->load, c->node->control, &now))
         return;
     pthread_mutex_lock(&c->lock);

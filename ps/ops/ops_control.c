@@ -202,7 +202,7 @@ static bool read_move(const struct ps_op *op, struct ps_command *command)
     if (op->tensors[1].dims[0] != 2 || op->tensors[1].dims[1] != PS_CLUSTER_NAME_BYTES)
         return ps_refuse(op, MR_WRONG_SHAPE, "nodes are u8[%u, %u], not two names of %u bytes",
                          op->tensors[1].dims[0], op->tensors[1].dims[1], PS_CLUSTER_NAME_BYTES);
-    if (words[MR_MOVE_REQUEST_KIND] < MR_MOVE_PARTITIONS || words[MR_MOVE_REQUEST_KIND] > MR_MOVE_FORGET ||
+    if (words[MR_MOVE_REQUEST_KIND] < MR_MOVE_PARTITIONS || words[MR_MOVE_REQUEST_KIND] > MR_MOVE_TAKE_OVER ||
         words[MR_MOVE_REQUEST_COUNT] > MR_PARTITION_COUNT || words[MR_MOVE_REQUEST_MIB_S] > UINT32_MAX ||
         (words[MR_MOVE_REQUEST_FIRST] != MR_MOVE_ANY && words[MR_MOVE_REQUEST_FIRST] >= MR_PARTITION_COUNT))
         return ps_refuse(op, MR_INVALID_ARGUMENT, "unknown kind of move, or invalid partitions or rate");

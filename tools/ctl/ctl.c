@@ -148,6 +148,7 @@ static const struct tool_command list[] = {
     {"drain", tool_ctl_drain, "move all partitions away from a node"},
     {"rebalance", tool_ctl_rebalance, "move partitions until all nodes have their share"},
     {"forget", tool_ctl_forget, "take a node that is away and owns nothing out of the map"},
+    {"take-over", tool_ctl_take_over, "let the others have what a node owns that is away"},
     {"moves", query, "show the partitions that move"},
     {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
     {"mark", tool_ctl_mark, "mark this time in recordings of the server"},

@@ -17,6 +17,7 @@ int tool_ctl_move(int argc, char **argv);
 int tool_ctl_drain(int argc, char **argv);
 int tool_ctl_rebalance(int argc, char **argv);
 int tool_ctl_forget(int argc, char **argv);
+int tool_ctl_take_over(int argc, char **argv);
 
 /* Commands that take no words and only show something; their options are in ctl.c. They return the exit
  * code. */

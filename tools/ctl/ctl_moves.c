@@ -1,4 +1,4 @@
-/* millrace ctl move, drain, rebalance, forget, moves. */
+/* millrace ctl move, drain, rebalance, forget, take-over, moves. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,4 +355,31 @@ int tool_ctl_forget(int argc, char **argv)
     const struct mr_move_request request = {.kind = MR_REQUEST_FORGET_NODE, .from = node};
     return tool_ctl_end(command, &c, client, mr_move(client, NULL, &request),
                         json_pack("{s:s}", "forgotten", node), "%s is forgotten\n", node);
+}
+
+int tool_ctl_take_over(int argc, char **argv)
+{
+    static const char command[] = "millrace ctl take-over";
+    struct tool_connection c = {.any_node = true};
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
+        .synopsis = "NODE [options]",
+        .summary = "Lets the other nodes have what a node owns that is away: they load it from the newest\n"
+                   "checkpoint of the cluster, and trainers send again what is newer. What nobody keeps\n"
+                   "any more, and no checkpoint has, is lost.\n\n"
+                   "  millrace ctl take-over ads-3",
+        CLI_OPTIONS(options),
+        .words_max = 1,
+    };
+    const char *node = NULL;
+    struct mr_client *client;
+    if (cli_parse(&usage, argc, argv, &node) == 0)
+        return cli_fail(command, "name the node that is away");
+    const int exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    const struct mr_move_request request = {.kind = MR_REQUEST_TAKE_OVER, .from = node};
+    return tool_ctl_end(command, &c, client, mr_move(client, NULL, &request),
+                        json_pack("{s:s}", "taken_over", node), "the others take over what %s had\n", node);
 }

@@ -7,24 +7,22 @@
 #include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 
-static const enum mr_move_kind kinds[] = {[MR_REQUEST_MOVE] = MR_MOVE_PARTITIONS,
-                                          [MR_REQUEST_DRAIN] = MR_MOVE_DRAIN,
-                                          [MR_REQUEST_REBALANCE] = MR_MOVE_BALANCE,
-                                          [MR_REQUEST_CANCEL_MOVES] = MR_MOVE_CANCEL,
-                                          [MR_REQUEST_FORGET_NODE] = MR_MOVE_FORGET};
+static const enum mr_move_kind kinds[] = {
+    [MR_REQUEST_MOVE] = MR_MOVE_PARTITIONS,    [MR_REQUEST_DRAIN] = MR_MOVE_DRAIN,
+    [MR_REQUEST_REBALANCE] = MR_MOVE_BALANCE,  [MR_REQUEST_CANCEL_MOVES] = MR_MOVE_CANCEL,
+    [MR_REQUEST_FORGET_NODE] = MR_MOVE_FORGET, [MR_REQUEST_TAKE_OVER] = MR_MOVE_TAKE_OVER};
 
 static enum mr_status calls_moves_check(const struct mr_move_request *r)
 {
     const uint32_t kind = (uint32_t)r->kind;
     const char *from = r->from == NULL ? "" : r->from;
     const char *to = r->to == NULL ? "" : r->to;
-    if (kind < MR_REQUEST_MOVE || kind > MR_REQUEST_FORGET_NODE)
+    if (kind < MR_REQUEST_MOVE || kind > MR_REQUEST_TAKE_OVER)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_move: unknown kind %u", kind);
     if (strlen(from) >= MR_CLUSTER_NAME_BYTES || strlen(to) >= MR_CLUSTER_NAME_BYTES)
         return mrc_bad_argument("mr_move", "a node's name has at most 63 characters");
-    if (((kind == MR_REQUEST_MOVE || kind == MR_REQUEST_DRAIN || kind == MR_REQUEST_FORGET_NODE) &&
-         from[0] == '\0') ||
-        (kind == MR_REQUEST_MOVE && to[0] == '\0'))
+    const bool needs_node = kind != MR_REQUEST_REBALANCE && kind != MR_REQUEST_CANCEL_MOVES;
+    if ((needs_node && from[0] == '\0') || (kind == MR_REQUEST_MOVE && to[0] == '\0'))
         return mrc_bad_argument("mr_move", "a node is not named");
     return MR_OK;
 }

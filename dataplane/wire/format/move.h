@@ -31,7 +31,8 @@ enum mr_move_kind {
     MR_MOVE_DRAIN,          /* all from the first node to the others, and none to it until MR_MOVE_BALANCE */
     MR_MOVE_BALANCE,        /* until each node has as many as its cores are, drained ones included */
     MR_MOVE_CANCEL,         /* moves in progress, and what follows from a drain or a balance */
-    MR_MOVE_FORGET          /* takes the first node out of the map: it is away, and owns nothing */
+    MR_MOVE_FORGET,         /* takes the first node out of the map: it is away, and owns nothing */
+    MR_MOVE_TAKE_OVER       /* the others load what the first node owns, which is away, from a checkpoint */
 };
 #define MR_MOVE_ANY UINT64_MAX
 

@@ -317,6 +317,30 @@ static void a_killed_node_leaves_all_or_nothing(void **state)
     assert_int_equal(verify_all(), 0);
 }
 
+/* A node dies and stays dead: the others have all of it, bit by bit, beside what they serve. It comes back
+ * and gets its share again. */
+static void the_others_take_over_from_it(void **state)
+{
+    static struct cluster_shown s;
+    (void)state;
+    const uint64_t before = save(&nodes[0]);
+    cluster_node_kill(&nodes[2]);
+    WAIT_UNTIL(command_run("%s ctl take-over %s --server 127.0.0.1:%u >&2", millrace, nodes[2].name,
+                           nodes[0].port) == 0); /* not before its session has ended */
+    const uint64_t after = save(&nodes[1]);
+    assert_int_equal(ckpt("diff", before, after), 0);
+    learn(6);
+    const uint64_t live = save(&nodes[0]);
+    assert_int_equal(ckpt("diff", after, live), 3);
+    assert_int_equal(ckpt("verify", live, 0), 0);
+    cluster_node_start(&nodes[2], millraced);
+    cluster_node_wait(&nodes[2], &s, all_is_owned, "all partitions are owned");
+    assert_int_equal(
+        command_run("%s ctl rebalance --wait --server 127.0.0.1:%u >&2", millrace, nodes[2].port), 0);
+    last = save(&nodes[2]);
+    assert_int_equal(ckpt("diff", live, last), 0);
+}
+
 /* The number of the cut that the node has last seen given up, by its log. */
 static uint64_t given_up(const struct cluster_node *n)
 {
@@ -650,6 +674,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_node_saves_all),
         cmocka_unit_test(all_go_on_from_it),
         cmocka_unit_test(a_killed_node_leaves_all_or_nothing),
+        cmocka_unit_test(the_others_take_over_from_it),
         cmocka_unit_test(a_file_that_comes_after_its_cut_was_given_up_is_ignored),
         cmocka_unit_test(all_parts_are_copied),
         cmocka_unit_test(a_single_node_takes_all),

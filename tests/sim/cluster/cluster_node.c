@@ -47,12 +47,18 @@ static void write_map(void *context, const struct ps_cluster_map *next)
                                      .report = w->nodes[c->i].features.said});
 }
 
+/* What is taken over cannot always be loaded. */
 static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_t grant)
 {
     const struct context *c = context;
-    tell_self(c->w, c->i,
-              (struct message){.kind = LOADED, .partition = partition, .number = checkpoint, .grant = grant},
-              sim_below(&c->w->rng, c->w->store_us_max));
+    const struct ps_cluster_map *map = &c->w->nodes[c->i].member.map;
+    const bool fails = map->restored_in[partition] != 0 && !is_calm(c->w) &&
+                       sim_chance(&c->w->loads_rng, c->w->load_fails_ppm);
+    tell_self(
+        c->w, c->i,
+        (struct message){
+            .kind = LOADED, .partition = partition, .number = checkpoint, .grant = grant, .status = fails},
+        sim_below(&c->w->rng, c->w->store_us_max));
 }
 
 static struct sending *find_sending(struct node *node, uint64_t move)
@@ -275,6 +281,24 @@ static void write_cluster(struct world *w, uint32_t i, const struct message *m)
 
 /* ---- the coordinator's answers ---- */
 
+static void pass_on(struct world *w, uint32_t i, const struct message *m)
+{
+    struct node *node = &w->nodes[i];
+    bool present[PS_CLUSTER_NODES_MAX] = {false};
+    bool any = false;
+    static struct ps_cluster_map next;
+    next = w->maps[m->epoch];
+    for (uint32_t p = 0; p < w->partition_count; p++) {
+        node->failed[p] = node->member.loading[p] == node->failed[p] ? node->failed[p] : 0;
+        any |= node->failed[p] != 0;
+    }
+    for (uint32_t k = 0; k < next.node_count; k++)
+        present[k] = m->registered[next.nodes[k].name[0] - 'a'] != 0;
+    if (any && ps_cluster_map_pass_on(&next, ps_cluster_map_find(&next, node->member.self.name), node->failed,
+                                      present, NULL))
+        (void)ps_member_propose(&node->member, &next);
+}
+
 static void take_view(struct world *w, uint32_t i, const struct message *m)
 {
     struct node *node = &w->nodes[i];
@@ -303,6 +327,7 @@ static void take_view(struct world *w, uint32_t i, const struct message *m)
         tell_self(w, i, late, sim_below(&w->rng, w->session_us / 2));
     }
     versions_propose(w, i, &w->maps[m->epoch]);
+    pass_on(w, i, m);
 }
 
 static void take_written(struct world *w, uint32_t i, const struct message *m)
@@ -460,6 +485,12 @@ static void take_loaded(struct world *w, uint32_t i, const struct message *m)
     struct node *node = &w->nodes[i];
     if (node->member.loading[m->partition] != m->grant)
         return;
+    if (m->status != 0) { /* it goes to others, or is tried again */
+        node->failed[m->partition] = m->grant;
+        load(&contexts[i], m->partition, m->number, m->grant);
+        return;
+    }
+    node->failed[m->partition] = 0;
     node->states[m->partition] = (struct state){0};
     for (uint32_t n = 0; n < w->node_count && m->number != 0; n++) {
         const struct part *part = &w->parts[n][m->number % CUTS_MAX];

@@ -261,6 +261,8 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     for (uint32_t i = 0; i < MESSAGES_MAX; i++)
         w->free_list[w->free_count++] = i;
     draw(w, seed);
+    w->loads_rng.state = w->rng.state ^ UINT64_C(0x2545f4914f6cdd1d);
+    w->load_fails_ppm = sim_chance(&w->loads_rng, 300000) ? (uint32_t)sim_below(&w->loads_rng, 600000) : 0;
     w->features_rng.state = w->rng.state ^ UINT64_C(0x5851f42d4c957f2d);
     memset(&w->catalogs[0], 0, sizeof(w->catalogs[0]));
     versions_draw(w, seed);

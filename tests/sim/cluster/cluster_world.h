@@ -183,6 +183,7 @@ struct node {
     struct ps_member member;
     struct features features;
     struct state states[PARTITIONS_MAX];
+    uint64_t failed[PARTITIONS_MAX]; /* grants under which they could not be loaded */
     struct staged staged[PARTITIONS_MAX];
     uint64_t cut, cut_step; /* gate: calls beyond wait; 0: none */
     bool part_is_taken;     /* and the gate is open again */
@@ -215,9 +216,11 @@ struct world {
     uint64_t computing_us_max; /* between two steps of a client */
     uint64_t session_us;
     uint64_t take_over_us;
-    bool rebalances;       /* a node that owns nothing gets its share by itself */
-    uint32_t spare;        /* the node that is one; node_count: none */
-    uint64_t store_us_max; /* what a file takes */
+    bool rebalances; /* a node that owns nothing gets its share by itself */
+    uint32_t spare;  /* the node that is one; node_count: none */
+    struct sim_rng loads_rng;
+    uint32_t load_fails_ppm; /* of what is taken over */
+    uint64_t store_us_max;   /* what a file takes */
     uint32_t loss_ppm, twice_ppm, delay_us_max;
     uint32_t kill_ppm, pause_ppm, outage_ppm, cut_off_ppm, order_ppm; /* at each FAULT */
     bool cut_off[NODES_MAX][NODES_MAX + 1]; /* from other nodes; the last: the coordinator */

@@ -150,7 +150,8 @@ static void write_next_catalog(void)
 
 void fake_coordinator_round(uint64_t session, uint64_t sent_us)
 {
-    const struct ps_cluster_report reports[2] = {fake_coordinator_report()};
+    const struct ps_cluster_report reports[2] = {fake_coordinator_report(),
+                                                 {.room = {.is_known = true, .free_mib = 1000}}};
     const struct ps_zookeeper_events *events = fake.options.events;
     struct ps_cluster_node registered[2] = {fake.options.self, other};
     registered[0].session = session;

@@ -230,16 +230,16 @@ static void test_what_the_dead_owned_goes_to_the_present(void **state)
     bool present[PS_CLUSTER_NODES_MAX] = {true, false, false};
     (void)state;
     join('c', 2, 13);
-    assert_false(ps_cluster_map_take_over(&map, 0, present)); /* it lives */
+    assert_false(ps_cluster_map_take_over(&map, 0, present, NULL)); /* it lives */
     assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
     const uint64_t granted = map.grant[11];
-    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL));
     assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS); /* c is absent, too */
     assert_int_equal(map.move_count, 0);
     assert_int_not_equal(map.grant[11], granted);
     assert_int_equal(map.grant[0], granted); /* a had this one before */
     present[0] = false;
-    assert_false(ps_cluster_map_take_over(&map, 0, present)); /* nobody is left */
+    assert_false(ps_cluster_map_take_over(&map, 0, present, NULL)); /* nobody is left */
 }
 
 /* Clients tell a take-over from a move by that. */
@@ -247,7 +247,7 @@ static void test_the_map_says_what_is_restored_from_a_checkpoint(void **state)
 {
     bool present[PS_CLUSTER_NODES_MAX] = {true, false, false};
     (void)state;
-    assert_true(ps_cluster_map_take_over(&map, 1, present)); /* there is no checkpoint yet */
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL)); /* there is no checkpoint yet */
     const uint64_t first = map.epoch;
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         assert_int_equal(map.restored_in[p], p < 4 ? 0 : first);
@@ -260,13 +260,55 @@ static void test_the_map_says_what_is_restored_from_a_checkpoint(void **state)
                 ps_cluster_map_finish_move(&map, map.moves[0].id));
     assert_int_equal(map.restored_in[3], 0); /* it moved alive */
     assert_int_equal(map.restored_in[4], first);
-    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL));
     assert_int_equal(map.restored_in[1], 0);
     assert_int_equal(map.restored_in[2], map.epoch);
     assert_int_equal(map.restored_from[2], map.committed);
     assert_int_equal(map.restored_in[6], first);
     assert_true(ps_cluster_map_forget(&map, 1));
     assert_int_equal(map.restored_in[2], map.epoch - 1);
+}
+
+/* a and c are there, and have room for some of b's 8 each. */
+static void test_partitions_go_where_there_is_room(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    uint32_t room[PS_CLUSTER_NODES_MAX] = {7, 100, 0};
+    (void)state;
+    join('c', 1, 13);
+    const struct ps_cluster_map before = map;
+    assert_false(ps_cluster_map_take_over(&map, 1, present, room));
+    assert_memory_equal(&map, &before, sizeof(map));
+    room[2] = 1;
+    assert_true(ps_cluster_map_take_over(&map, 1, present, room));
+    assert_int_equal(ps_cluster_map_load(&map, 0), 4 + 7);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 1);
+}
+
+/* Only what the node has by the grants that failed: what it serves stays. */
+static void test_what_cannot_be_loaded_is_passed_on(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    uint64_t failed[PARTITIONS] = {0};
+    (void)state;
+    join('c', 1, 13);
+    assert_true(ps_cluster_map_take_over(&map, 1, present, (uint32_t[]){8, 0, 0}));
+    for (uint32_t p = 4; p < PARTITIONS; p++)
+        failed[p] = map.grant[p];
+    failed[1] = map.grant[1] + 100; /* it has another one by now */
+    failed[11] = 0;
+    assert_false(ps_cluster_map_pass_on(&map, 0, failed, present, (uint32_t[]){8, 8, 6}));
+    assert_true(ps_cluster_map_begin_cut(&map, 7));
+    assert_false(ps_cluster_map_pass_on(&map, 0, failed, present, NULL));
+    assert_true(ps_cluster_map_cancel_cut(&map, map.cut));
+    const uint64_t epoch = map.epoch, grant = map.grant[5];
+    assert_true(ps_cluster_map_pass_on(&map, 0, failed, present, NULL));
+    for (uint32_t p = 0; p < PARTITIONS; p++)
+        assert_int_equal(map.owner[p], p >= 4 && p < 11 ? 2 : 0);
+    assert_int_equal(map.restored_in[5], epoch + 1);
+    assert_int_equal(map.restored_in[11], epoch - 2);
+    assert_true(map.grant[5] > grant);
+    assert_false(ps_cluster_map_pass_on(&map, 0, failed, present, NULL)); /* they are c's now */
 }
 
 static void test_take_overs_wait_until_all_nodes_can_read_them(void **state)
@@ -276,7 +318,7 @@ static void test_take_overs_wait_until_all_nodes_can_read_them(void **state)
     (void)state;
     assert_true(ps_cluster_map_join(&map, &older));
     struct ps_cluster_map before = map;
-    assert_false(ps_cluster_map_take_over(&map, 1, present));
+    assert_false(ps_cluster_map_take_over(&map, 1, present, NULL));
     assert_false(ps_cluster_map_set_take_over(&map, 30));
     assert_memory_equal(&map, &before, sizeof(map));
     join('c', 1, 14);
@@ -295,12 +337,12 @@ static void test_the_drained_take_over_only_when_nobody_else_is_there(void **sta
     join('c', 1, 13);
     map.drained[2] = true;
     struct ps_cluster_map before = map;
-    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL));
     assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS);
     assert_int_equal(ps_cluster_map_load(&map, 2), 0);
     map = before;
     present[0] = false;
-    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL));
     assert_int_equal(ps_cluster_map_load(&map, 2), PARTITIONS - 4);
 }
 
@@ -463,6 +505,8 @@ int main(void)
         cmocka_unit_test_setup(test_take_overs_wait_until_all_nodes_can_read_them, two_nodes),
         cmocka_unit_test_setup(test_the_drained_take_over_only_when_nobody_else_is_there, two_nodes),
         cmocka_unit_test_setup(test_spares_wait_until_all_nodes_know_them, two_nodes),
+        cmocka_unit_test_setup(test_partitions_go_where_there_is_room, two_nodes),
+        cmocka_unit_test_setup(test_what_cannot_be_loaded_is_passed_on, two_nodes),
         cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
         cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
         cmocka_unit_test_setup(test_the_absent_do_not_decide_for_the_present, two_nodes),

@@ -157,13 +157,13 @@ static void test_take_overs_are_read_as_they_were_written(void **state)
     for (uint32_t i = 0; i < map.node_count; i++)
         map.nodes[i].version = (struct mr_peer_version){.capabilities = MR_CAN(TAKE_OVER), .text = "0.3.0"};
     assert_true(ps_cluster_map_set_take_over(&map, 30));
-    assert_true(ps_cluster_map_take_over(&map, 1, present)); /* there is no checkpoint yet */
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL)); /* there is no checkpoint yet */
     expect_same();
     expect_text("\"take_over_s\":30", true);
     expect_text("\"restored_from\":0", true);
     assert_true(ps_cluster_map_begin_cut(&map, 77) && ps_cluster_map_commit_cut(&map, map.cut));
     present[0] = false;
-    assert_true(ps_cluster_map_take_over(&map, 0, present));
+    assert_true(ps_cluster_map_take_over(&map, 0, present, NULL));
     expect_same();
     for (uint32_t p = 0; p < map.partition_count; p++)
         map.grant[p] = 1;
@@ -223,6 +223,8 @@ static void test_nodes_are_read_as_they_were_written(void **state)
                                                 .text = "the disk is full"};
     report.move = (struct ps_cluster_move_report){
         .id = 13, .is_ending = true, .rows = 5, .bytes = UINT64_C(1) << 40, .left_bytes = 7, .us = 8};
+    report.room = (struct ps_cluster_room_report){
+        .is_known = true, .free_mib = 6, .used_mib = 9, .failed = 12, .failed_text = "it is damaged"};
     json = ps_cluster_node_json(&map.nodes[0], &report);
     assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
     free(json);

@@ -19,7 +19,10 @@ static int three_nodes(void **state)
     (void)state;
     ps_cluster_map_init(&map, 12);
     for (uint32_t i = 0; i < 3; i++) {
-        struct ps_cluster_node n = {.core_count = 1, .start_id = i + 1, .session = i + 1};
+        struct ps_cluster_node n = {.core_count = 1,
+                                    .start_id = i + 1,
+                                    .session = i + 1,
+                                    .version = {.capabilities = MR_CAN(TAKE_OVER)}};
         n.name[0] = (char)('a' + (int)i);
         assert_true(ps_cluster_map_join(&map, &n));
     }
@@ -236,6 +239,33 @@ static void test_a_node_that_has_left_is_forgotten(void **state)
     assert_int_equal(request_ask(), PS_REQUEST_MADE);
 }
 
+static void test_what_a_dead_node_owns_is_taken_over_by_hand(void **state)
+{
+    const uint32_t none[PS_CLUSTER_NODES_MAX] = {0};
+    (void)state;
+    request = (struct ps_migration_request){.kind = MR_MOVE_TAKE_OVER, .from = "d"};
+    assert_int_equal(request_ask(), PS_REQUEST_FAILED);
+    assert_non_null(strstr(text, "called d"));
+    request = (struct ps_migration_request){.kind = MR_MOVE_TAKE_OVER, .from = "c"};
+    assert_int_equal(request_ask(), PS_REQUEST_FAILED);
+    assert_non_null(strstr(text, "node c is there"));
+    present[2] = false;
+    request.room = none;
+    assert_int_equal(request_ask(), PS_REQUEST_FAILED);
+    assert_non_null(strstr(text, "no room for the 4 partitions of node c"));
+    request.room = NULL;
+    assert_true(ps_cluster_map_begin_cut(&map, 5));
+    assert_int_equal(request_ask(), PS_REQUEST_WAITS);
+    assert_true(ps_cluster_map_cancel_cut(&map, map.cut));
+    assert_int_equal(request_ask(), PS_REQUEST_WRITES);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 6);
+    assert_int_equal(map.restored_in[8], map.epoch);
+    assert_int_equal(request_ask(), PS_REQUEST_MADE);
+    request = (struct ps_migration_request){.kind = MR_MOVE_TAKE_OVER, .from = "c"};
+    assert_int_equal(request_ask(), PS_REQUEST_FAILED);
+    assert_non_null(strstr(text, "node c owns nothing"));
+}
+
 static void test_the_last_node_is_not_drained(void **state)
 {
     (void)state;
@@ -279,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup(test_moves_among_the_present_come_to_their_end, three_nodes),
         cmocka_unit_test_setup(test_who_was_drained_and_has_left_stays_drained, three_nodes),
         cmocka_unit_test_setup(test_a_node_that_has_left_is_forgotten, three_nodes),
+        cmocka_unit_test_setup(test_what_a_dead_node_owns_is_taken_over_by_hand, three_nodes),
         cmocka_unit_test_setup(test_the_last_node_is_not_drained, three_nodes),
         cmocka_unit_test_setup(test_cancelling_leaves_partitions_where_they_are, three_nodes),
     };

@@ -341,15 +341,16 @@ static uint64_t join_before_a_checkpoint(struct node_fixture *n)
 
 /* Node b has died: by the map, all that it had goes to this one. Returns how many of the checkpoint's keys
  * these are. */
-static uint64_t take_over_the_other(struct node_fixture *n)
+static uint64_t take_over_the_other(struct node_fixture *n, const char *third)
 {
     static const bool present[PS_CLUSTER_NODES_MAX] = {true};
     struct ps_cluster_map *map = fake_coordinator_map();
     uint64_t rows = 0;
     for (uint64_t key = 0; key < KEYS; key++)
         rows += map->owner[ps_cluster_slot(partition_of(key))] == 1;
-    fake_coordinator_set_other(NULL);
-    assert_true(ps_cluster_map_take_over(map, 1, present));
+    fake_coordinator_set_other(third);
+    fake_coordinator_settle(session);
+    assert_true(ps_cluster_map_take_over(map, 1, present, NULL));
     fake_coordinator_settle(session);
     (void)wait_epoch(n, map->epoch);
     return rows;
@@ -360,7 +361,7 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
 {
     struct node_fixture *n = *state;
     const uint64_t own = join_before_a_checkpoint(n);
-    const uint64_t rows = take_over_the_other(n);
+    const uint64_t rows = take_over_the_other(n, NULL);
     uint64_t lost = 0; /* a key of the dead node's, which is not in the checkpoint */
     for (lost = KEYS; fake_coordinator_map()->restored_in[ps_cluster_slot(partition_of(lost))] == 0; lost++) {
     }
@@ -370,6 +371,27 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
     for (uint64_t key = 0; key < 2 * KEYS; key++) /* those that are not there are made */
         assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
     assert_int_equal(rows_of(n), 2 * KEYS);
+}
+
+/* It goes on with what it serves. */
+static void what_cannot_be_loaded_goes_to_another(void **state)
+{
+    struct node_fixture *n = *state;
+    char path[sizeof(n->config.checkpoint_directory) + 32];
+    const uint64_t own = join_before_a_checkpoint(n);
+    struct ps_cluster_map *map = fake_coordinator_map();
+    const uint32_t load = ps_cluster_map_load(map, 0);
+    (void)snprintf(path, sizeof(path), "%s/CLUSTER-1", n->config.checkpoint_directory);
+    assert_int_equal(unlink(path), 0);
+    (void)take_over_the_other(n, "c");
+    WAIT_UNTIL(fake_coordinator_settle(session), ps_cluster_map_load(map, 0) == load);
+    assert_int_equal(ps_cluster_map_load(map, 2), MR_PARTITION_COUNT - load);
+    assert_int_equal(fake_coordinator_report().room.failed, 1);
+    assert_true(fake_coordinator_report().room.free_mib > 0);
+    if (strstr(fake_coordinator_report().room.failed_text, "there is no such checkpoint") == NULL)
+        fail_msg("%s", fake_coordinator_report().room.failed_text);
+    (void)wait_epoch(n, map->epoch);
+    assert_int_equal(rows_of(n), own);
 }
 
 static void check_rows_go(struct node_fixture *n)
@@ -714,6 +736,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_are_dropped_once_the_cores_know_the_map, member_setup,
                                         node_teardown),
         cmocka_unit_test_setup_teardown(what_a_dead_node_had_is_loaded_beside, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_loaded_goes_to_another, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
                                         node_teardown),
