@@ -11,7 +11,8 @@
 # disk, too.
 #
 # NODES=3 trains over a cluster of three nodes with a real ZooKeeper server, each in a namespace of its own on one bridge.
-# One of the nodes is killed, and goes on from the cluster's checkpoint.
+# One of the nodes is killed, and goes on from the cluster's checkpoint. With LOSE=1 it stays dead, and the others take
+# over what it had.
 #
 # TIMELINE=FILE writes a timeline of the training, which https://ui.perfetto.dev opens, and says what trainers wait for.
 # What a server did before it was killed is not in it.
@@ -45,7 +46,7 @@ seconds_max=90                   # for everything after the build
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max=${MILLRACE_DEMO_SECONDS:-$seconds_max}
 driver=${MILLRACE_DRIVER:-auto}
-readonly store_kind=${STORE:-}
+readonly store_kind=${STORE:-} loses=${LOSE:-}
 readonly batches_wanted=400 # in all epochs, at least: so many steps a model needs, and a crash has time to come in between
 batch_samples=512 epochs=2 learning_rate=0.05 # of the flights data, and of as many samples of your own
 
@@ -57,7 +58,7 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,22s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,23s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
@@ -69,6 +70,8 @@ esac
 [[ "$node_count" =~ ^[1-9]$ ]] || fail "NODES is '$node_count': 1 to 9"
 [ "$node_count" -eq 1 ] || [ -z "$store_kind" ] || fail "STORE is for one node: leave out STORE or NODES"
 [ "$node_count" -eq 1 ] || [ "$driver" != tap ] || fail "MILLRACE_DRIVER=tap is for one node: af_xdp, af_packet or socket"
+[[ "$loses" =~ ^1?$ ]] || fail "LOSE is '$loses': 1, or nothing"
+[ -z "$loses" ] || [ "$node_count" -gt 1 ] || fail "LOSE=1 is for several nodes: set NODES"
 [ $# -le 1 ] || fail "one file at most; see --help"
 if [ -n "$data_argument" ] && { [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; }; then
     fail "cannot read '$data_argument'"
@@ -102,7 +105,7 @@ for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" \
+    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" LOSE="$loses" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" \
         MILLRACE_DEMO_SECONDS="${MILLRACE_DEMO_SECONDS:-}" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
@@ -279,7 +282,8 @@ start_node() {
     if [ "$node_count" -gt 1 ]; then
         set -- "$@" --set cluster.name=demo --set cluster.node="node-$1" --set cluster.nodes="$node_count" \
             --set cluster.zookeeper="$zookeeper_ip:2181" --set cluster.session_ms=3000 \
-            --set cluster.credentials_file="$work/zookeeper.password" --set memory.packets_mib=128 --set memory.limit_mib=768
+            --set cluster.credentials_file="$work/zookeeper.password" --set memory.packets_mib=128 --set memory.limit_mib=768 \
+            --set cluster.take_over_s="${loses:-0}"
     fi
     if ! launch_node "$@"; then
         [ "$driver" = auto ] || fail "the server did not start"
@@ -410,6 +414,21 @@ wait_for_part() {
     done
 }
 
+# All other nodes have what the victim had.
+wait_for_others() {
+    local number log
+    for ((number = 1; number <= node_count; number++)); do
+        [ "$number" -ne "$victim" ] || continue
+        log=server$number
+        [ "$number" -ne 1 ] || log=server
+        until grep -q 'go on here from checkpoint' "$work/$log.log"; do
+            nodes_alive || fail "a node ended before it had taken over its share"
+            check_time
+            sleep 0.02
+        done
+    done
+}
+
 nodes_alive() {
     local pid
     for pid in "${node_pids[@]}"; do alive "$pid" || return 1; done
@@ -458,9 +477,16 @@ train_through_a_crash() {
         rm -rf "$work/checkpoints"
         say "the server's disk is lost, too"
     fi
-    start_node "$victim" --restore latest
-    [ "$node_count" -eq 1 ] || wait_for_part
-    say "$victim_name restored from its ${of_cluster}checkpoint${store_kind:+ in $store_kind}; trainers continue"
+    if [ -n "$loses" ]; then
+        unset "node_pids[victim]"
+        wait_for_others
+        suffix=" nodes=$((node_count - 1))"
+        say "$victim_name stays dead: the others have taken over its part of the cluster's checkpoint; trainers continue"
+    else
+        start_node "$victim" --restore latest
+        [ "$node_count" -eq 1 ] || wait_for_part
+        say "$victim_name restored from its ${of_cluster}checkpoint${store_kind:+ in $store_kind}; trainers continue"
+    fi
 
     local number=0
     for pid in "${trainer_pids[@]}"; do
