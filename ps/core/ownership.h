@@ -33,6 +33,8 @@ struct ps_cluster_info {
     struct mr_cluster_node nodes[MR_CLUSTER_NODES_MAX];
     uint16_t owner[MR_PARTITION_COUNT];       /* index of nodes, or MR_CLUSTER_NO_NODE_OF_MANY */
     uint8_t owner_of_few[MR_PARTITION_COUNT]; /* the same of few nodes, or MR_CLUSTER_NO_NODE */
+    bool any_restored;
+    uint32_t restored_in[MR_PARTITION_COUNT]; /* by partition: the epoch of its last take-over; 0: none */
 };
 
 struct ps_ownership {

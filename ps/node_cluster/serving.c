@@ -95,6 +95,8 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
         const uint32_t p = ps_cluster_slot(slot);
         out->owner[p] = map->owner[slot];
+        out->restored_in[p] = (uint32_t)map->restored_in[slot];
+        out->any_restored |= map->restored_in[slot] != 0;
         out->owner_of_few[p] =
             map->owner[slot] == PS_CLUSTER_NO_NODE ? MR_CLUSTER_NO_NODE : (uint8_t)map->owner[slot];
     }

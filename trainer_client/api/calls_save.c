@@ -66,7 +66,7 @@ static enum mr_status wait_for_replay(struct mr_client *client, uint32_t deadlin
                                    .options = &options,
                                    .op = MR_OP_HEARTBEAT,
                                    .make = heartbeats_make,
-                                   .is_due = mrc_retry_unexecuted};
+                                   .is_due = mrc_retry_by_map};
     const enum mr_status status = mrc_retry_run(&heartbeats, NULL);
     if (status == MR_OK)
         return MR_OK;

@@ -113,8 +113,8 @@ static enum mr_status request_begin(struct mr_future *f, struct mrc_shard_reques
     for (uint32_t t = 0; t < request->tensor_count; t++)
         request->tensors[t].data = NULL;
     request->bytes = mr_message_bytes(request->tensors, request->tensor_count);
-    if (!f->options.ahead && request->bytes > 0 &&
-        (!mrc_link_has_room(link, request->bytes) || !mrc_call_hooks.is_open(link)))
+    f->is_behind = !f->options.ahead && request->bytes > 0 && !mrc_call_hooks.is_open(link);
+    if (f->is_behind || (!f->options.ahead && request->bytes > 0 && !mrc_link_has_room(link, request->bytes)))
         return MR_NO_MEMORY;
     enum mr_status status = mrc_call_hooks.begin(f, request, link);
 
@@ -207,7 +207,7 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
     for (;;) {
-        f->is_replay_full = false;
+        f->is_replay_full = f->is_behind = false;
         enum mr_status status = begin_all(f);
         struct room_wait wait = {.client = client, .room_made = client->room_made};
         if (status != MR_NO_MEMORY)
@@ -228,6 +228,12 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
                              "%s: %s: pushes that the server has not answered fill replay_bytes = %" PRIu64
                              " of this client, and this one found no room before its deadline: raise it",
                              client->server, op, client->replay_bytes);
+        if (!made && f->is_behind)
+            return mrc_error(MR_DEADLINE_EXCEEDED,
+                             "%s: %s: the call was not sent: after a restart, a move or a take-over of "
+                             "partitions their owner first has to get the pushes that it lacks, and it had "
+                             "not until the deadline: make the call again, with a longer deadline",
+                             client->server, op);
         if (!made)
             return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
                              client->server, op);

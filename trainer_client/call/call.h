@@ -93,6 +93,7 @@ struct mr_future {
     bool begun, sent, ended, abandoned, waited, more;
     bool awaited;        /* a thread waits for its end, and counts how long it took */
     bool is_replay_full; /* why there is no room: pushes that nobody has answered fill the replay buffer */
+    bool is_behind;      /* why there is no room: a core first has to get pushes that it lacks */
     bool takes_some;     /* `finish` is called even if requests have failed; the outcome is that failure */
     struct mrc_shard_request requests[];
 };

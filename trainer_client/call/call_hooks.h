@@ -76,6 +76,9 @@ struct mrc_call_hooks {
     void (*give_regrouped)(struct mr_client *client);
     /* Other nodes have taken the place of those that were known, and have restored what was theirs. */
     void (*replaced)(struct mr_client *client);
+    /* By the newest map, these partitions (a bit for each) were taken over from a checkpoint. Their links are
+     * marked as regrouped. */
+    void (*restored)(struct mr_client *client, const uint64_t partitions[MR_PARTITION_COUNT / 64]);
 
     /* ---- rounds of the driving thread, and when they are due: UINT64_MAX: not by themselves ---- */
     void (*poll_node)(struct mrc_node *node);

@@ -9,7 +9,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 
-#define ASK_SILENT_US 1000000u /* between questions about silent members */
+#define ASK_SILENT_US 1000000u /* between questions about members that may have been replaced */
 
 /* ---- the map ---- */
 
@@ -18,6 +18,7 @@ struct told {
     uint64_t words[MR_CLUSTER_WORDS];
     const struct mr_cluster_node *nodes;
     uint16_t owner[MR_PARTITION_COUNT];
+    const uint32_t *restored_in; /* [MR_PARTITION_COUNT]; NULL: no partition was taken over */
     uint32_t count;
     uint32_t self; /* UINT32_MAX: none of `nodes` */
     struct mrc_addresses addresses[MR_CLUSTER_NODES_MAX];
@@ -47,6 +48,19 @@ bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
     return true;
 }
 
+/* False: it is malformed. */
+static bool read_restored(const struct mr_future *f, struct told *told)
+{
+    const uint32_t at = 2 + MR_CLUSTER_TENSORS;
+    if (f->requests[0].answer_count <= at)
+        return true;
+    const struct mr_tensor *t = mrc_answer_tensor(f, 0, at, MR_U32, 1);
+    if (t == NULL || t->dims[0] != MR_PARTITION_COUNT)
+        return false;
+    told->restored_in = t->data;
+    return true;
+}
+
 static bool read_tensors(const struct mr_future *f, struct told *told)
 {
     const struct mr_tensor *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
@@ -59,7 +73,7 @@ static bool read_tensors(const struct mr_future *f, struct told *told)
     told->self = self < told->count ? (uint32_t)self : UINT32_MAX;
     return told->words[MR_CLUSTER_NODES] == told->count &&
            (self < told->count || self == MR_CLUSTER_NO_NODE || self == MR_CLUSTER_NO_NODE_OF_MANY) &&
-           mrc_cluster_read_owners(f, told->count, told->owner);
+           mrc_cluster_read_owners(f, told->count, told->owner) && read_restored(f, told);
 }
 
 /* Finds which nodes own something. *whole: each partition has an owner. */
@@ -206,6 +220,17 @@ static void leave_others(struct mr_client *client, struct mrc_node *const met[],
     }
 }
 
+/* What was taken over since the map before: its new owners have what the checkpoint had. */
+static void note_restored(struct mrc_cluster *c, const struct told *told)
+{
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const uint32_t in = told->restored_in != NULL ? told->restored_in[p] : 0;
+        if (c->epoch != 0 && in > c->restored_in[p])
+            c->restored[p / 64] |= UINT64_C(1) << (p % 64);
+        c->restored_in[p] = in;
+    }
+}
+
 static bool take_map(struct mr_client *client, const struct told *told)
 {
     struct mrc_cluster *c = &client->cluster;
@@ -223,6 +248,7 @@ static bool take_map(struct mr_client *client, const struct told *told)
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         c->owner[p] = (uint16_t)met[told->owner[p]]->index;
     leave_others(client, met, told->count);
+    note_restored(c, told);
     c->epoch = told->words[MR_CLUSTER_EPOCH];
     c->was_met = true;
     c->lease_us = told->words[MR_CLUSTER_LEASE_US];
@@ -251,6 +277,8 @@ static void forget_cluster(struct mr_client *client)
 {
     client->cluster.epoch = 0;
     client->cluster.lease_us = 0;
+    memset(client->cluster.restored_in, 0, sizeof(client->cluster.restored_in));
+    memset(client->cluster.restored, 0, sizeof(client->cluster.restored));
     mrc_call_hooks.replaced(client);
 }
 
@@ -310,38 +338,7 @@ enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future
     return news;
 }
 
-/* ---- silent members ---- */
-
-static bool is_any_silent(const struct mr_client *client)
-{
-    for (uint32_t n = 0; n < client->node_count; n++)
-        if (client->nodes[n]->core_count > 0 && !mrc_node_is_up(client->nodes[n]))
-            return true;
-    return false;
-}
-
-void mrc_cluster_poll(struct mr_client *client)
-{
-    struct mrc_cluster *c = &client->cluster;
-    const uint64_t now_us = mr_clock_us();
-    if (c->epoch == 0 || now_us < c->ask_us || !is_any_silent(client))
-        return;
-    c->ask_us = now_us + ASK_SILENT_US;
-    for (uint32_t i = 0; i < client->node_count; i++) {
-        struct mrc_node *node = client->nodes[c->turn++ % client->node_count];
-        if (node->core_count > 0 && mrc_node_is_up(node)) {
-            node->stale = true;
-            return;
-        }
-    }
-}
-
-uint64_t mrc_cluster_next_us(const struct mr_client *client)
-{
-    return client->cluster.epoch != 0 && is_any_silent(client) ? client->cluster.ask_us : UINT64_MAX;
-}
-
-/* ---- calls ---- */
+/* ---- members that may have been replaced ---- */
 
 static bool is_for_owners(uint32_t op)
 {
@@ -359,6 +356,75 @@ static bool is_for_owners(uint32_t op)
         return false;
     }
 }
+
+static bool is_any_silent(const struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->core_count > 0 && !mrc_node_is_up(client->nodes[n]))
+            return true;
+    return false;
+}
+
+/* When a call that only the owner answers will have waited at this link for so long that the node may be
+ * without a lease, and its partitions others'; UINT64_MAX: none is there. */
+static uint64_t waits_until_us(const struct mrc_link *link)
+{
+    for (const struct mr_link *l = link->requests.next; l != &link->requests; l = l->next) {
+        const struct mr_future *f = MR_CONTAINER(l, struct mrc_shard_request, in_flight)->future;
+        if (f->sent && is_for_owners(f->options.op))
+            return f->sent_us + ASK_SILENT_US; /* the others were begun later */
+    }
+    return UINT64_MAX;
+}
+
+static uint64_t oldest_waits_until_us(const struct mr_client *client)
+{
+    uint64_t first_us = UINT64_MAX;
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const uint64_t us = waits_until_us(client->links[i]);
+        first_us = us < first_us ? us : first_us;
+    }
+    return first_us;
+}
+
+/* Whether calls to the node wait: it is asked last, as it may not know the newest map. */
+static bool is_waited_for(const struct mrc_node *node, uint64_t now_us)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < node->link_count; i++)
+        waits |= waits_until_us(node->links[i]) <= now_us;
+    return waits;
+}
+
+void mrc_cluster_poll(struct mr_client *client)
+{
+    struct mrc_cluster *c = &client->cluster;
+    const uint64_t now_us = mr_clock_us();
+    if (c->epoch == 0 || now_us < c->ask_us ||
+        (!is_any_silent(client) && oldest_waits_until_us(client) > now_us))
+        return;
+    c->ask_us = now_us + ASK_SILENT_US;
+    for (uint32_t i = 0; i < 2 * client->node_count; i++) {
+        struct mrc_node *node = client->nodes[c->turn++ % client->node_count];
+        const bool is_last_choice = i >= client->node_count;
+        if (node->core_count > 0 && mrc_node_is_up(node) &&
+            (is_last_choice || !is_waited_for(node, now_us))) {
+            node->stale = true;
+            return;
+        }
+    }
+}
+
+uint64_t mrc_cluster_next_us(const struct mr_client *client)
+{
+    const struct mrc_cluster *c = &client->cluster;
+    if (c->epoch == 0)
+        return UINT64_MAX;
+    const uint64_t waits_us = is_any_silent(client) ? 0 : oldest_waits_until_us(client);
+    return waits_us > c->ask_us ? waits_us : c->ask_us;
+}
+
+/* ---- calls ---- */
 
 bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t sent_us)
 {

@@ -1,7 +1,8 @@
 /* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member
  * tells it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were
  * split by an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused.
- * While a member is silent, the others are asked where it is.
+ * While a member is silent, or lets calls wait for longer than a second, the others are asked: it may have
+ * died, or lost its lease, and its partitions be others' by now, which have loaded them from a checkpoint.
  *
  * Other nodes may take a cluster's place, at the addresses of some of its nodes: a node by itself or another
  * cluster, which has restored what the first one had. The client goes over to them once no member of that one
@@ -23,13 +24,17 @@ struct mrc_cluster {
     uint64_t epoch;       /* of the map; 0: no member has told one, or the server is in no cluster */
     uint64_t moved_epoch; /* of the map with the last change of moves that was asked for; 0: none */
     uint64_t lease_us;
-    uint64_t ask_us;                    /* when a member may be asked about silent ones again */
+    uint64_t ask_us;                    /* when a member may be asked about others again */
     uint32_t turn;                      /* of the members, for that */
     char unfound[640];                  /* which owner's address is not known here, and why; empty: all are */
     bool is_expected;                   /* several servers were named */
     bool was_met;                       /* there was a map */
     const struct mrc_node *loner;       /* one of them that is in no cluster */
     uint16_t owner[MR_PARTITION_COUNT]; /* index into mr_client.nodes */
+    /* in which epoch each partition was taken over from a checkpoint last; 0: never */
+    uint32_t restored_in[MR_PARTITION_COUNT];
+    /* the partitions of which that has risen, and which the shard map does not show yet: a bit for each */
+    uint64_t restored[MR_PARTITION_COUNT / 64];
 };
 
 enum mrc_map_news {
@@ -52,7 +57,8 @@ bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f);
 /* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving
  * thread, or while nobody drives. */
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f);
-/* Asks another member about a silent one when that is due. By the driving thread. */
+/* Asks another member about one that is silent, or has not answered for long, when that is due. By the
+ * driving thread. */
 void mrc_cluster_poll(struct mr_client *client);
 /* Returns when mrc_cluster_poll() is due. */
 uint64_t mrc_cluster_next_us(const struct mr_client *client);

@@ -1,6 +1,8 @@
 #include "trainer_client/call/shard_map.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include "trainer_client/call/call_hooks.h"
 #include "trainer_client/call/client.h"
 
 struct mrc_shard_map *mrc_shard_map_hold(struct mr_client *client)
@@ -68,18 +70,27 @@ static struct mrc_link *link_of(const struct mrc_shard_map *map, uint32_t partit
     return o->core < o->node->link_count ? o->node->links[o->core] : NULL;
 }
 
-/* What is kept for cores that have got or lost partitions belongs to others. */
-static void regroup(const struct mrc_shard_map *before, const struct mrc_shard_map *now)
+/* What is kept for cores that have got or lost partitions belongs to others. What was taken over from a
+ * checkpoint has been others' meanwhile, even if it is where it was. */
+static void regroup(struct mr_client *client, const struct mrc_shard_map *before,
+                    const struct mrc_shard_map *now)
 {
+    uint64_t *restored = client->cluster.restored;
+    bool any_restored = false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         struct mrc_link *from = link_of(before, p), *to = link_of(now, p);
-        if (from == to)
+        const bool is_restored = (restored[p / 64] >> (p % 64) & 1) != 0;
+        any_restored |= is_restored;
+        if (from == to && !is_restored)
             continue;
         if (from != NULL)
             from->regrouped = true;
         if (to != NULL)
             to->regrouped = true;
     }
+    if (any_restored)
+        mrc_call_hooks.restored(client, restored);
+    memset(restored, 0, sizeof(client->cluster.restored));
 }
 
 bool mrc_shard_map_renew(struct mr_client *client)
@@ -105,10 +116,11 @@ bool mrc_shard_map_renew(struct mr_client *client)
         const struct mrc_node *node = node_of(client, p);
         map->of_partition[p] = (uint16_t)(first[node->index] + node->partition_core[p]);
     }
-    if (client->shard_map != NULL)
-        regroup(client->shard_map, map);
-    mrc_shard_map_release(client->shard_map);
+    struct mrc_shard_map *before = client->shard_map;
     client->shard_map = map;
+    if (before != NULL)
+        regroup(client, before, map);
+    mrc_shard_map_release(before);
     return true;
 }
 
@@ -137,6 +149,8 @@ uint64_t mrc_shard_map_start_id(const struct mr_client *client)
     for (uint32_t o = 0; o < client->shard_map->count; o++)
         if (client->shard_map->shards[o].core == 0)
             start_id += client->shard_map->shards[o].node->start_id;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        start_id += client->cluster.restored_in[p];
     return start_id;
 }
 

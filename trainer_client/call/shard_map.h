@@ -42,8 +42,9 @@ struct mrc_link *mrc_shard_map_link(const struct mr_client *client, uint32_t sha
 /* Returns the link to core 0 of the first node that answers, for calls that any node takes; of the first
  * node if none does. Under the lock. */
 struct mrc_link *mrc_shard_map_control(const struct mr_client *client);
-/* Returns what changes when any node of the map is restarted, and when there is another one: the sum of the
- * nodes' start ids. Under the lock. */
+/* Returns what changes when any node of the map is restarted, when there is another one, and when partitions
+ * are taken over from a checkpoint: the sum of the nodes' start ids, and of the epochs of the latter. Under
+ * the lock. */
 uint64_t mrc_shard_map_start_id(const struct mr_client *client);
 /* Returns how many shards the client's map has, and its generation; 1 and UINT32_MAX for a client of another
  * process. Takes the lock. */

@@ -250,7 +250,8 @@ static void feed_end(struct hub_feeder *f, struct hub_feed *feed)
     hub_check_stream(f, part, status);
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
-    feed_ended(f, feed, status);
+    if (feed->generation == part->plan.generation) /* else its server is gone, and it was no refusal */
+        feed_ended(f, feed, status);
     pthread_mutex_lock(&hub->lock);
     hub_plan_fed(&part->plan, feed->batch.sequence, feed->generation, ok);
     feed->ready = true;

@@ -17,6 +17,7 @@
 #define MRC_ROWS_TENSORS_MAX 7u
 
 #define MRC_PUSH_UNANSWERED UINT32_MAX
+#define MRC_LOOKED_UP_LOST  UINT64_MAX       /* looked_up_in: whoever has had the lookup has forgotten it */
 #define MRC_PUSH_ELSEWHERE  (UINT32_MAX - 1) /* by a node whose restores have nothing to do with this one's */
 
 enum mrc_push_state {

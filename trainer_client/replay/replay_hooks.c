@@ -87,6 +87,7 @@ const struct mrc_call_hooks mrc_call_hooks = {
     .take_regrouped = mrc_reshard_begin,
     .give_regrouped = mrc_reshard_poll,
     .replaced = mrc_reshard_replaced,
+    .restored = mrc_reshard_taken_over,
     .poll_node = mrc_state_probe_poll,
     .node_next_us = mrc_state_probe_next_us,
     .poll = mrc_resend_poll,

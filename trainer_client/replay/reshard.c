@@ -168,6 +168,18 @@ static bool take_former(struct mrc_link *link)
     return kept == 0;
 }
 
+/* The stream's server has lost what is not in the checkpoint, and with it the lookups of its pushes. */
+static void restart_restored(struct mrc_replay *stream, const struct mrc_stream_mark *mark)
+{
+    if (mark == NULL || !mark->is_restored)
+        return;
+    stream->restarted = true;
+    for (struct mr_link *l = stream->kept.next; l != &stream->kept; l = l->next) {
+        struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
+        push->looked_up_in = push->looked_up_in != 0 ? MRC_LOOKED_UP_LOST : 0;
+    }
+}
+
 /* Without memory it is repeated in the next round. */
 void mrc_reshard_begin(struct mr_client *client)
 {
@@ -185,6 +197,10 @@ void mrc_reshard_begin(struct mr_client *client)
             link->regrouped = false;
     }
     client->reshard->era += moved;
+    for (uint32_t i = 0; i < client->reshard->stream_count; i++) {
+        struct mrc_replay *stream = client->reshard->streams[i];
+        restart_restored(stream, mrc_reshard_mark(client->reshard, stream->stream_id));
+    }
 }
 
 void mrc_reshard_replaced(struct mr_client *client)
@@ -197,6 +213,24 @@ void mrc_reshard_replaced(struct mr_client *client)
     }
     for (uint32_t i = 0; i < client->reshard->stream_count; i++)
         client->reshard->streams[i]->restarted = true;
+}
+
+/* Marks the streams that have keys of the partitions. Lookups that were answered before have left nothing at
+ * the new owners. */
+void mrc_reshard_taken_over(struct mr_client *client, const uint64_t partitions[MR_PARTITION_COUNT / 64])
+{
+    for (uint32_t i = 0; i < client->reshard->mark_count; i++) {
+        struct mrc_stream_mark *mark = &client->reshard->marks[i];
+        for (uint32_t w = 0; w < MR_PARTITION_COUNT / 64; w++) {
+            mark->restored[w] |= mark->partitions[w] & partitions[w];
+            mark->is_restored |= mark->restored[w] != 0;
+        }
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        struct mrc_link *link = mrc_shard_map_link(client, client->shard_map->of_partition[p]);
+        if ((partitions[p / 64] >> (p % 64) & 1) != 0 && link != NULL && link->replay->looked_up_in != 0)
+            link->replay->looked_up_in = MRC_LOOKED_UP_LOST;
+    }
 }
 
 /* ---- giving it to the links ---- */
@@ -221,6 +255,8 @@ static bool asks(const struct mr_client *client)
     bool any = false;
     for (uint32_t n = 0; n < client->node_count; n++)
         any |= client->nodes[n]->core_count > 0 && client->nodes[n]->replay->asks;
+    for (uint32_t i = 0; i < client->reshard->mark_count; i++)
+        any |= client->reshard->marks[i].is_restored;
     return any;
 }
 
@@ -232,10 +268,10 @@ static bool has_links(const struct mr_client *client)
     return true;
 }
 
-/* Of the nodes that were restarted. */
+/* Of the nodes that were restarted, and of those that have taken partitions over. */
 static bool ask_all(struct mr_client *client)
 {
-    bool asked = true;
+    bool asked = mrc_reshard_ask_restored(client);
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];
         if (node->core_count == 0 || !node->replay->asks || !mrc_state_probe_is_over(node))

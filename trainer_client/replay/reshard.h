@@ -6,7 +6,12 @@
  * and number, and new pushes get a new stream. A share that stays where it is, and was answered there, is
  * not sent again. What was recorded of a stream goes with its partitions, so an owner takes each push once
  * (docs/protocol.md, section 9). Pushes of batches are dropped, because the hub hands those batches out
- * again. Everything is under the client's lock, except mrc_reshard_settle().
+ * again.
+ *
+ * Partitions of a node that has died come to their new owners from a checkpoint. For the streams that have
+ * keys of them this is a restart: all that is kept is sent again, also where another part of it was answered,
+ * and what was given up is compared with what the new owners have. Everything is under the client's lock,
+ * except mrc_reshard_settle().
  */
 #ifndef MRC_RESHARD_H
 #define MRC_RESHARD_H
@@ -30,6 +35,9 @@ struct mrc_stream_mark {
     uint64_t partitions[MR_PARTITION_COUNT / 64]; /* that its owner had */
     /* what was trimmed of it, from all links that are not asked for it (reshard_trim.h) */
     struct mrc_trim trimmed;
+    /* of its partitions, those that were taken over, whose owners have not been asked for that yet */
+    bool is_restored;
+    uint64_t restored[MR_PARTITION_COUNT / 64];
 };
 
 struct mrc_reshard {
@@ -59,6 +67,8 @@ bool mrc_reshard_start_stream(struct mrc_link *link);
 /* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all
  * that is kept is not known. */
 void mrc_reshard_replaced(struct mr_client *client);
+/* These partitions were taken over from a checkpoint: their owners lack what is not in it. */
+void mrc_reshard_taken_over(struct mr_client *client, const uint64_t partitions[MR_PARTITION_COUNT / 64]);
 
 /* Notes that the request's caller waits until its push, which is kept and sent again, is answered. */
 void mrc_reshard_follow(struct mrc_shard_request *request, uint64_t sequence);

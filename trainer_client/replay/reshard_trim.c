@@ -1,5 +1,6 @@
 #include "trainer_client/replay/reshard_trim.h"
 
+#include <string.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/client.h"
@@ -20,11 +21,11 @@ void mrc_reshard_restored(struct mr_client *client, uint32_t whole)
         mrc_trim_restored(&client->reshard->marks[i].trimmed, whole);
 }
 
-static bool owns_keys_of(const struct mrc_link *link, const struct mrc_stream_mark *mark)
+static bool owns_any(const struct mrc_link *link, const uint64_t partitions[MR_PARTITION_COUNT / 64])
 {
     const struct mr_client *client = link->client;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if ((mark->partitions[p / 64] >> (p % 64) & 1) != 0 &&
+        if ((partitions[p / 64] >> (p % 64) & 1) != 0 &&
             mrc_shard_map_link(client, client->shard_map->of_partition[p]) == link)
             return true;
     return false;
@@ -64,7 +65,7 @@ static bool ask_owners(struct mrc_node *node, struct mrc_stream_mark *mark)
 {
     bool asked = true, any = false;
     for (uint32_t core = 0; core < node->core_count; core++) {
-        if (!owns_keys_of(node->links[core], mark))
+        if (!owns_any(node->links[core], mark->partitions))
             continue;
         any = true;
         asked &= ask_link(node->links[core], mark);
@@ -92,4 +93,33 @@ bool mrc_reshard_ask(struct mrc_node *node)
             asked &= ask_owners(node, mark);
     }
     return asked;
+}
+
+static bool ask_owners_of_restored(struct mr_client *client, struct mrc_stream_mark *mark)
+{
+    bool asked = true;
+    for (uint32_t i = 0; i < client->link_count; i++)
+        if (owns_any(client->links[i], mark->restored))
+            asked &= ask_link(client->links[i], mark);
+    if (asked)
+        mrc_trim_init(&mark->trimmed);
+    return asked;
+}
+
+bool mrc_reshard_ask_restored(struct mr_client *client)
+{
+    bool all_asked = true;
+    for (uint32_t i = 0; i < client->reshard->mark_count; i++) {
+        struct mrc_stream_mark *mark = &client->reshard->marks[i];
+        const bool may_lack = mark->trimmed.is_suspect || mark->trimmed.given_up_to > 0;
+        if (!mark->is_restored)
+            continue;
+        const bool asked = !may_lack || ask_owners_of_restored(client, mark);
+        all_asked &= asked;
+        if (!asked)
+            continue;
+        mark->is_restored = false;
+        memset(mark->restored, 0, sizeof(mark->restored));
+    }
+    return all_asked;
 }

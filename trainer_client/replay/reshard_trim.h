@@ -21,4 +21,7 @@ void mrc_reshard_restored(struct mr_client *client, uint32_t whole);
  * own partitions of the stream ask for it. False when memory is short: to be repeated later. */
 bool mrc_reshard_ask(struct mrc_node *node);
 
+/* Does the same of streams of which partitions were taken over, with the owners of those. */
+bool mrc_reshard_ask_restored(struct mr_client *client);
+
 #endif

@@ -17,6 +17,11 @@
  * u8[MR_PARTITION_COUNT], with more than MR_CLUSTER_FEW_NODES nodes u16[MR_PARTITION_COUNT]: the index of the
  * node that owns each partition, or MR_CLUSTER_NO_NODE, MR_CLUSTER_NO_NODE_OF_MANY. */
 #define MR_CLUSTER_TENSORS 3u
+/* And one more, to a client that has MR_CAN(TAKE_OVER), if any partition was taken over:
+ * u32[MR_PARTITION_COUNT] the epoch in which each partition went last to an owner that loaded it from a
+ * checkpoint of the cluster, 0: never. If it is another one than before, the pushes that are not durable are
+ * to be sent again. */
+#define MR_CLUSTER_RESTORED_TENSORS 1u
 
 enum mr_cluster_node_flag {
     MR_CLUSTER_NODE_PRESENT = 1u << 0, /* it has a session with the coordinator */

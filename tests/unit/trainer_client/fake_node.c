@@ -292,6 +292,8 @@ const char *fake_node_address(const struct fake_node *node)
 
 uint16_t fake_owner(const struct fake_node *node, uint32_t partition)
 {
+    if (node->cluster != NULL) /* as clients expect of members that have not told it yet */
+        return (uint16_t)(partition * node->core_count / MR_PARTITION_COUNT);
     /* Uneven on purpose. */
     return (uint16_t)(partition * partition % 7 % node->core_count);
 }

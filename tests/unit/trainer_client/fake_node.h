@@ -19,7 +19,7 @@
 #define FAKE_BATCHES_MAX      8u
 #define FAKE_STREAM_WORDS     4u
 #define FAKE_STREAMS_MAX      64u
-#define FAKE_PUSH_STREAMS_MAX 64u
+#define FAKE_PUSH_STREAMS_MAX 256u
 #define FAKE_NUMBERS_MAX      4096u
 #define FAKE_STARTS_MAX       8u
 #define FAKE_HOSTILE          "\033]0;x\a\x9b"
@@ -28,9 +28,17 @@
 
 struct fake_cluster;
 
+/* A numbered push that was applied to a row, and those before it. */
+struct fake_pushed {
+    uint64_t client, sequence;
+    const struct fake_pushed *before;
+};
+
+/* What was applied to a row goes with it, wherever it goes: so each is applied once. */
 struct fake_row {
     uint64_t key;
     bool used;
+    const struct fake_pushed *pushed;
     float values[FAKE_DIM_MAX];
 };
 
@@ -62,6 +70,7 @@ struct fake_push_stream {
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t stream_id;
     bool has[FAKE_NUMBERS_MAX];
+    bool is_partly;   /* some keys came from elsewhere: only their rows say which of these they have */
     uint64_t durable; /* all up to it are in the checkpoint */
     bool is_saved;    /* of saved ones */
 };
@@ -106,6 +115,8 @@ struct fake_node {
     atomic_bool is_hostile;          /* each text in its answers is FAKE_HOSTILE */
     atomic_bool lacks_lookup_tables; /* as servers of older versions do */
     atomic_uint busy;                /* bit i: core i answers PUSH_GRAD with BUSY */
+    atomic_bool is_without_lease;    /* each call for rows is answered with BUSY */
+    atomic_ullong tells_epoch;       /* it knows the map of that epoch, and no later one; 0: the newest */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_uint late;
     atomic_uint feed_status;   /* what feeds are answered with; MR_OK: they are taken */
@@ -136,9 +147,10 @@ struct fake_node {
     uint32_t place;                /* in the cluster */
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
     struct fake_core cores[FAKE_CORES_MAX];
-    const struct fake_cluster *cluster;  /* NULL: it is in none; fake_cluster.h */
-    atomic_ullong since;                 /* calls by maps of earlier epochs are refused ... */
-    atomic_ullong refused;               /* ... and so many have been */
+    const struct fake_cluster *cluster; /* NULL: it is in none; fake_cluster.h */
+    atomic_ullong since;                /* calls by maps of earlier epochs are refused ... */
+    atomic_ullong refused;              /* ... and so many have been */
+    atomic_ullong waited;               /* calls that found what they are about not loaded yet, or no lease */
     atomic_bool pause_wanted, is_paused; /* its thread does nothing, and the test may change anything */
     struct fake_thread *thread;
 };
@@ -155,6 +167,11 @@ struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uin
 /* Its thread takes a pause, unless it was killed, and goes on. */
 void fake_node_pause(struct fake_node *node);
 void fake_node_go_on(struct fake_node *node);
+/* Sets the checkpoint of `to` to what the cores of `from` know now. Both are paused. */
+void fake_record_merge(const struct fake_node *from, struct fake_node *to);
+/* Adds to what all cores of `to` know of numbered pushes what a checkpoint of `from` does: of a push stream
+ * that both know, what both have. `to` is paused. */
+void fake_record_take_over(const struct fake_node *from, struct fake_node *to);
 /* Has all cores of `to` know what those of `from` know of numbered pushes, and no more. Both are paused. */
 void fake_record_hand_over(struct fake_push_stream *from[FAKE_CORES_MAX], struct fake_node *to);
 /* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
@@ -188,6 +205,8 @@ void fake_record_skip(struct fake_core *core, const struct mr_request *request, 
 void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_record_save(struct fake_node *node);
 void fake_record_restore(struct fake_node *node);
+/* The row of a key, or where it can be. */
+struct fake_row *fake_row_at(struct fake_feature *feature, uint64_t key);
 /* fake_ops.c */
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);

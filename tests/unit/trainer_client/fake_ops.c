@@ -3,10 +3,12 @@
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/move.h"
 #include "dataplane/wire/format/capture.h"
 #include "dataplane/wire/format/mr_mark.h"
@@ -32,26 +34,84 @@ static bool owns(const struct fake_core *core, const struct fake_feature *f, uin
     return fake_owner(core->node, mr_partition_of(mr_key_hash(key, f->feature.seed))) == core->index;
 }
 
-static float *row_of(struct fake_feature *f, uint64_t key)
+struct fake_row *fake_row_at(struct fake_feature *f, uint64_t key)
 {
     uint32_t at = (uint32_t)(key % FAKE_ROWS_MAX);
     while (f->rows[at].used && f->rows[at].key != key)
         at = (at + 1) % FAKE_ROWS_MAX;
-    if (!f->rows[at].used) {
-        f->rows[at].used = true;
-        f->rows[at].key = key;
-        for (uint32_t d = 0; d < f->feature.dims[0]; d++)
-            f->rows[at].values[d] = fake_initial(key, d);
-    }
-    return f->rows[at].values;
+    return &f->rows[at];
 }
 
-static bool has_row(const struct fake_feature *f, uint64_t key)
+static struct fake_row *make_row(struct fake_feature *f, uint64_t key)
 {
-    uint32_t at = (uint32_t)(key % FAKE_ROWS_MAX);
-    while (f->rows[at].used && f->rows[at].key != key)
-        at = (at + 1) % FAKE_ROWS_MAX;
-    return f->rows[at].used;
+    struct fake_row *row = fake_row_at(f, key);
+    for (uint32_t d = 0; d < f->feature.dims[0] && !row->used; d++)
+        row->values[d] = fake_initial(key, d);
+    row->used = true;
+    row->key = key;
+    return row;
+}
+
+static float *row_of(struct fake_feature *f, uint64_t key)
+{
+    return make_row(f, key)->values;
+}
+
+static bool has_row(struct fake_feature *f, uint64_t key)
+{
+    return fake_row_at(f, key)->used;
+}
+
+/* ---- which numbered pushes were applied to a row ---- */
+
+/* A push as rows remember it. */
+struct push_id {
+    uint64_t client, sequence; /* sequence 0: it has no number */
+};
+
+static struct push_id id_of(const struct mr_request *r)
+{
+    struct push_id id = {.sequence = r->message->preamble.sequence};
+    memcpy(&id.client, r->client_uuid, sizeof(id.client));
+    return id;
+}
+
+static bool row_has(const struct fake_row *row, const struct push_id *id)
+{
+    const struct fake_pushed *p = id->sequence != 0 ? row->pushed : NULL;
+    while (p != NULL && (p->client != id->client || p->sequence != id->sequence))
+        p = p->before;
+    return p != NULL;
+}
+
+#define CHUNK_PUSHES 65536u
+
+struct chunk {
+    struct chunk *next;
+    struct fake_pushed pushes[CHUNK_PUSHES];
+};
+
+/* Rows of checkpoints have these, too: they are kept to the end. */
+static void row_note(struct fake_row *row, const struct push_id *id)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct chunk *chunks;
+    static uint32_t left;
+    if (id->sequence == 0 || row_has(row, id))
+        return;
+    pthread_mutex_lock(&lock);
+    if (left == 0) {
+        struct chunk *chunk = calloc(1, sizeof(*chunk));
+        if (chunk == NULL)
+            abort();
+        chunk->next = chunks;
+        chunks = chunk;
+        left = CHUNK_PUSHES;
+    }
+    struct fake_pushed *pushed = &chunks->pushes[--left];
+    *pushed = (struct fake_pushed){id->client, id->sequence, row->pushed};
+    row->pushed = pushed;
+    pthread_mutex_unlock(&lock);
 }
 
 /* A call's bags, with what comes with them. */
@@ -98,6 +158,12 @@ static bool is_by_the_map(struct mr_endpoint *ep, const struct mr_request *r, co
     if (node->cluster == NULL)
         return true;
     const uint64_t epoch = atomic_load(&node->cluster->epoch);
+    if (atomic_load(&node->is_without_lease) ||
+        fake_cluster_is_loading(node->cluster, node->place, partition)) {
+        atomic_fetch_add(&node->waited, 1);
+        mr_reply_busy(ep, r->ref);
+        return false;
+    }
     if (fake_cluster_owner(node->cluster, partition) == node->place &&
         mr_epoch_near(r->message->preamble.epoch, epoch) >= atomic_load(&node->since))
         return true;
@@ -186,13 +252,20 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
     if (core->node->cluster != NULL) {
         struct fake_cluster_map map;
         fake_cluster_tell(core->node->cluster, core->node->place, &map);
-        struct mr_tensor more[2 + MR_CLUSTER_TENSORS] = {
-            t[0], t[1], mr_body_tensor(MR_BODY_CLUSTER, map.words),
+        if (atomic_load(&core->node->tells_epoch) !=
+            0) /* the client looks no further, as it knows that one */
+            map.words[MR_CLUSTER_EPOCH] = atomic_load(&core->node->tells_epoch);
+        struct mr_tensor more[2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS] = {
+            t[0],
+            t[1],
+            mr_body_tensor(MR_BODY_CLUSTER, map.words),
             mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
             core->node->cluster->others + core->node->cluster->count > MR_CLUSTER_FEW_NODES
                 ? mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, map.owner)
-                : mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner_of_few)};
-        fake_reply(ep, r, more, 2 + MR_CLUSTER_TENSORS);
+                : mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner_of_few),
+            mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, map.restored_in)};
+        const bool tells = map.any_restored && (r->capabilities & MR_CAN(TAKE_OVER)) != 0;
+        fake_reply(ep, r, more, 2 + MR_CLUSTER_TENSORS + (tells ? MR_CLUSTER_RESTORED_TENSORS : 0));
         return;
     }
     fake_reply(ep, r, t, 2);
@@ -407,25 +480,33 @@ static float rate_of(const struct mr_push_head *head)
     return (head->flags & MR_PUSH_LEARNING_RATE) != 0 ? head->learning_rate : 1;
 }
 
-/* Subtracts gradients of bags (of keys, where there are none) from the rows. */
+/* Subtracts gradients of bags (of keys, where there are none) from the rows that lack the push. */
 static void apply(struct fake_feature *f, const struct bags *bags, const struct mr_push_head *head,
-                  const struct mr_tensor *gradient)
+                  const struct mr_tensor *gradient, const struct push_id *id)
 {
     uint32_t dim = f->feature.dims[0];
     float *gradients = rows_in(gradient), rate = rate_of(head);
+    bool *has = calloc(bags->key_count + 1, sizeof(*has));
+    if (has == NULL)
+        abort();
+    for (uint32_t i = 0; i < bags->key_count; i++)
+        has[i] = row_has(make_row(f, bags->keys[i]), id);
     for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++)
-        for (uint32_t d = 0; d < dim; d++)
+        for (uint32_t d = 0; d < dim && !has[i]; d++)
             row_of(f, bags->keys[i])[d] =
                 (head->flags & MR_PUSH_SET) != 0
                     ? gradients[(size_t)i * dim + d]
                     : row_of(f, bags->keys[i])[d] - rate * gradients[(size_t)i * dim + d];
     for (uint32_t b = 0; bags->offsets != NULL && b < bags->bag_count; b++) {
         for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
-            for (uint32_t d = 0; d < dim; d++)
+            for (uint32_t d = 0; d < dim && !has[i]; d++)
                 row_of(f, bags->keys[i])[d] -=
                     rate * (gradients[(size_t)b * dim + d] / divisor_of(f, bags, b) * weight_of(bags, i));
         }
     }
+    for (uint32_t i = 0; i < bags->key_count; i++)
+        row_note(fake_row_at(f, bags->keys[i]), id);
+    free(has);
     free(gradients);
 }
 
@@ -513,6 +594,7 @@ static bool push_tables(struct fake_core *core, struct mr_endpoint *ep, const st
                         uint32_t *sent)
 {
     const struct mr_tensor *tensors = r->message->tensors;
+    const struct push_id id = id_of(r);
     *sent = 0;
     for (uint32_t applies = 0; applies < 2; applies++) {
         for (uint32_t at = 0, taken; at < r->message->preamble.tensor_count; at += taken) {
@@ -524,7 +606,7 @@ static bool push_tables(struct fake_core *core, struct mr_endpoint *ep, const st
             taken += gradients;
             if (applies > 0) {
                 take_bag_tensors(&bags, head.flags, t + 3 + gradients);
-                apply(table, &bags, &head, &t[3]);
+                apply(table, &bags, &head, &t[3], &id);
                 *sent += bags.key_count;
                 continue;
             }
@@ -562,7 +644,12 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
         mr_reply_status(ep, r->ref, MR_OK);
         return;
     }
-    if (r->message->preamble.tensor_count <= 1) { /* a mark */
+    if (r->message->preamble.tensor_count <= 1) { /* a mark: about all that the core has */
+        if (core->node->cluster != NULL && fake_cluster_loads(core->node->cluster, core->node->place)) {
+            atomic_fetch_add(&core->node->waited, 1);
+            mr_reply_busy(ep, r->ref);
+            return;
+        }
         if (r->message->preamble.tensor_count == 1)
             fake_record_skip(core, r, *(const uint64_t *)r->message->tensors[0].data);
         fake_record_add(core, r);
@@ -779,7 +866,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
         struct mr_push_head head = head_in(&t[i]);
         if (table != NULL && b != NULL) {
             struct bags bags = bags_of(b);
-            apply(table, &bags, &head, &t[i + 1]);
+            apply(table, &bags, &head, &t[i + 1], &(struct push_id){.sequence = 0});
             sent += bags.key_count;
         } else if (variable != NULL) {
             if (!variable_is_mine(ep, r, core, variable))

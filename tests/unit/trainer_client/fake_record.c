@@ -44,7 +44,8 @@ static struct fake_push_stream *push_stream_for(struct fake_core *core, const st
 bool fake_record_has(struct fake_core *core, const struct mr_request *request)
 {
     uint64_t number = number_of(request);
-    return number != 0 && push_stream_for(core, request)->has[number % FAKE_NUMBERS_MAX];
+    const struct fake_push_stream *push_stream = number != 0 ? push_stream_for(core, request) : NULL;
+    return push_stream != NULL && push_stream->has[number % FAKE_NUMBERS_MAX] && !push_stream->is_partly;
 }
 
 void fake_record_add(struct fake_core *core, const struct mr_request *request)
@@ -104,6 +105,31 @@ void fake_record_hand_over(struct fake_push_stream *from[FAKE_CORES_MAX], struct
                FAKE_PUSH_STREAMS_MAX * sizeof(*all->saved_push_streams));
     free(all->saved_push_streams);
     free(all);
+}
+
+void fake_record_merge(const struct fake_node *from, struct fake_node *to)
+{
+    for (uint32_t c = 0; c < from->core_count; c++)
+        for (uint32_t i = 0; i < FAKE_PUSH_STREAMS_MAX && from->cores[c].push_streams[i].used; i++)
+            save_push_stream(to, &from->cores[c].push_streams[i]);
+}
+
+void fake_record_take_over(const struct fake_node *from, struct fake_node *to)
+{
+    for (uint32_t c = 0; c < to->core_count; c++) {
+        struct fake_push_stream *streams = to->cores[c].push_streams;
+        for (uint32_t i = 0; i < FAKE_PUSH_STREAMS_MAX && streams[i].used; i++)
+            streams[i].is_partly = true;
+        for (uint32_t i = 0; i < FAKE_PUSH_STREAMS_MAX && from->saved_push_streams[i].used; i++) {
+            const struct fake_push_stream *saved = &from->saved_push_streams[i];
+            struct fake_push_stream *here = find(streams, saved->uuid, saved->stream_id);
+            const bool is_new = !here->is_partly;
+            for (uint32_t n = 0; n < FAKE_NUMBERS_MAX; n++)
+                here->has[n] = saved->has[n] && (is_new || here->has[n]);
+            here->durable = is_new || saved->durable < here->durable ? saved->durable : here->durable;
+            here->is_partly = true;
+        }
+    }
 }
 
 void fake_record_save(struct fake_node *node)

@@ -370,6 +370,13 @@ TEST(a_member_shows_the_cluster, become_member, node_teardown)
     assert_int_equal(reply->tensors[4].dtype, MR_U8);
     assert_memory_equal(reply->tensors[4].data, info.owner_of_few, MR_PARTITION_COUNT);
 
+    info.any_restored = true; /* of a node that died: clients send again what its heirs lack */
+    info.restored_in[7] = EPOCH - 1;
+    reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
+    assert_int_equal(reply->tensor_count, 2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS);
+    assert_int_equal(reply->tensors[5].dtype, MR_U32);
+    assert_memory_equal(reply->tensors[5].data, info.restored_in, sizeof(info.restored_in));
+
     info.node_count = MR_CLUSTER_NODES_MAX; /* owners above 255 fit as well */
     info.owner[7] = MR_CLUSTER_NODES_MAX - 1;
     reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
