@@ -32,6 +32,7 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
     o->info = owned->info;
     o->epoch = owned->epoch;
     o->newest = o->all_since = 0;
+    o->has_loading = false;
     struct ps_partition_set owned_now = {{0}};
     bool changes = false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
@@ -39,6 +40,7 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
         o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
         o->all_since = o->since[p] > o->all_since ? o->since[p] : o->all_since;
         changes |= ps_since_is_owned(before) != ps_since_is_owned(o->since[p]);
+        o->has_loading |= o->since[p] == PS_LOADING;
         if (!ps_since_is_owned(o->since[p]))
             continue;
         ps_partitions_add(&owned_now, p);

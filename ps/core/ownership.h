@@ -47,6 +47,7 @@ struct ps_ownership {
      * stay where they were. What is recorded meanwhile would hold for them, too. */
     struct ps_partition_set arriving;
     bool has_arriving;
+    bool has_loading; /* of some the records are still in a checkpoint */
 };
 
 /* The records of these partitions are here. And: they will not become this core's. */

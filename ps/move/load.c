@@ -293,6 +293,7 @@ bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected
 struct records {
     const struct ps_partition_set *partitions;
     const struct ps_move_collected *collected;
+    bool is_saved;
     enum mr_status status[DP_CORES_MAX];
 };
 
@@ -314,14 +315,14 @@ static void load_records(struct ps_core *core, void *arg)
     if (ps_partitions_empty(&slice))
         return; /* the status is MR_OK */
     ps_ownership_arrive(&core->owns, &slice);
-    r->status[core->index] =
-        ps_records_import(&own, &slice, &others, r->collected->bytes, r->collected->byte_count);
+    r->status[core->index] = (r->is_saved ? ps_records_import_saved : ps_records_import)(
+        &own, &slice, &others, r->collected->bytes, r->collected->byte_count);
 }
 
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
-                                    const struct ps_move_collected *records, char *text)
+                                    const struct ps_move_collected *records, bool is_saved, char *text)
 {
-    struct records r = {.partitions = partitions, .collected = records};
+    struct records r = {.partitions = partitions, .collected = records, .is_saved = is_saved};
     ps_node_each_core(node, load_records, &r);
     for (uint32_t i = 0; i < node->core_count; i++) {
         if (r.status[i] != MR_OK) {

@@ -41,9 +41,10 @@ struct ps_move_collected {
     size_t byte_count;
 };
 bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected *out);
-/* Has all cores import what was collected from one of the source's, about its partitions, which arrive with
- * that (ps_ownership_arrive()). Errors as ps_records_import(). */
+/* Has all cores import what was collected from one of the source's, or of those that wrote a checkpoint
+ * (`is_saved`), about its partitions, which arrive with that (ps_ownership_arrive()). Errors as
+ * ps_records_import(). */
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
-                                    const struct ps_move_collected *records, char *text);
+                                    const struct ps_move_collected *records, bool is_saved, char *text);
 
 #endif

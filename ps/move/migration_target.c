@@ -282,7 +282,7 @@ static void target_install(struct ps_migration_target *t)
     }
     for (uint32_t i = 0; i < t->core_count; i++) {
         const struct source_core *s = &t->cores[i];
-        if (ps_move_load_records(t->options.node, &s->partitions, &s->records, text) != MR_OK) {
+        if (ps_move_load_records(t->options.node, &s->partitions, &s->records, false, text) != MR_OK) {
             target_set(t, PS_MIGRATION_FAILED, text);
             return;
         }

@@ -117,10 +117,11 @@ static enum mr_status take_over_import(struct ps_take_over *t, char *text)
         const struct ps_partition_set set =
             ps_partitions_and(&t->writers->partitions[i], &t->options.partitions);
         if (!ps_partitions_empty(&set))
-            status = ps_move_load_records(t->options.node, &set, &t->records[i], text);
+            status = ps_move_load_records(t->options.node, &set, &t->records[i], true, text);
     }
-    return t->writers != NULL ? status
-                              : ps_move_load_records(t->options.node, &t->options.partitions, &nothing, text);
+    return t->writers != NULL
+               ? status
+               : ps_move_load_records(t->options.node, &t->options.partitions, &nothing, true, text);
 }
 
 /* ---- blocks ---- */

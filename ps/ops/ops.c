@@ -507,6 +507,16 @@ bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t 
     return op->core->owns.newest <= ps_epoch_of(op) || refuse_map(op, what, number);
 }
 
+bool ps_check_loaded(const struct ps_op *op)
+{
+    const bool goes_by_later =
+        op->request->message->preamble.epoch != 0 && ps_epoch_of(op) > op->core->owns.epoch;
+    if (!op->core->owns.has_loading && !goes_by_later)
+        return true;
+    ps_hold_back(op, &op->core->counters.requests_held_back);
+    return false;
+}
+
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 {
     struct ps_batch *batch = ps_batch_find(op->core->batches, id);

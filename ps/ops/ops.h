@@ -175,6 +175,10 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
  * later may have keys of the same push, which are on their way by a newer map. False: the call was
  * answered. */
 bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number);
+/* Checks that the core has the records of all partitions that it owns by the map that the call goes by: else
+ * what it says of them is wrong, and what is noted for them is replaced once they are loaded. False: the call
+ * was answered. */
+bool ps_check_loaded(const struct ps_op *op);
 /* The epoch of the map that the call goes by. */
 uint32_t ps_epoch_of(const struct ps_op *op);
 /* Finds a batch that was fed and is still kept. The caller must know the map by which it was fed, or a newer

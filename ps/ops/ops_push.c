@@ -87,7 +87,9 @@ static enum ps_push_state look_up(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
     struct ps_push_id id = id_of(op);
-    if (!check_number(op, &id) || !ps_check_all_partitions(op, "push", id.number))
+    const bool is_mark = op->tensor_count <= 1; /* without keys: it is about all partitions */
+    if (!check_number(op, &id) || (is_mark && !ps_check_loaded(op)) ||
+        !ps_check_all_partitions(op, "push", id.number))
         return PS_PUSH_WAITS;
     id.network = mr_call_ref_network(op->ep, op->request->ref);
     enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);

@@ -57,8 +57,8 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct ps_node *node = op.core->node;
     struct mr_plan plan;
     uint32_t stream = 0;
-    if (!ps_check_open(&op) || !ps_check_plan(&op, "stream", &plan) || !check_number(&op, 0, &stream) ||
-        (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan)))
+    if (!ps_check_open(&op) || !ps_check_loaded(&op) || !ps_check_plan(&op, "stream", &plan) ||
+        !check_number(&op, 0, &stream) || (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan)))
         return;
     /* A restore by call takes applied batches back as a restart does; the upper half tells such times
      * apart. */

@@ -434,7 +434,8 @@ bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t s
 
 uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op)
 {
-    return is_for_owners(op) ? (uint16_t)client->cluster.epoch : 0;
+    /* Who has taken partitions over does not say what is applied before it has loaded them. */
+    return is_for_owners(op) || op == MR_OP_BATCH_STATE ? (uint16_t)client->cluster.epoch : 0;
 }
 
 void mrc_cluster_refused(struct mrc_node *node)

@@ -239,6 +239,42 @@ TEST(numbered_pushes_wait_for_partitions_that_arrive, become_member, node_teardo
     }
 }
 
+/* Partitions of a dead node are this core's by the map, and their records still in a checkpoint: what is
+ * about all that the core owns waits for them, as does what goes by a map that it has not read. */
+TEST(what_is_about_all_partitions_waits_for_those_to_be_loaded, become_member, node_teardown)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    static struct node_call mark, record;
+    const uint64_t stream = 0, first = 1;
+    const struct mr_tensor streams = mr_tensor_1d(MR_U64, 1, &stream),
+                           numbers = mr_tensor_1d(MR_U64, 1, &first);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint64_t held = node_counter(n, 0, "ps.requests_held_back");
+        struct mr_call_options options = {.epoch = (uint16_t)(owned.epoch + i),
+                                          .deadline_us = dp_now_us() + 60000000};
+        owned.since[1] = i == 0 ? PS_LOADING : PS_NOT_OWNED;
+        ps_node_each_core(node_of(), own, NULL);
+        n->sequence = mr_push_sequence(mr_push_stream_chosen(0), i + 1);
+        options.op = MR_OP_PUSH_GRAD;
+        node_post(n, 0, &mark, &options, &numbers, 1);
+        n->sequence = 0;
+        options.op = MR_OP_BATCH_STATE;
+        node_post(n, 0, &record, &options, &streams, 1);
+        WAIT_UNTIL(node_look(n), node_counter(n, 0, "ps.requests_held_back") >= held + 6);
+        assert_false(mark.is_answered || record.is_answered);
+        node_check(look_up(n, table, 0, EPOCH), MR_OK, NULL);
+        owned.epoch++;
+        owned.since[1] = i == 0 ? OLD_EPOCH : PS_NOT_OWNED;
+        ps_node_each_core(node_of(), own, NULL);
+        node_check(node_wait(n, &mark), MR_OK, NULL);
+        node_check(node_wait(n, &record), MR_OK, NULL);
+        node_call_end(&mark);
+        node_call_end(&record);
+    }
+}
+
 /* A variable's name whose partition is even, or odd. */
 static void name_variable(char name[8], bool is_odd)
 {
