@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demo on little data of one's own: it chooses batches and epochs so that a model comes of it, and ends well.
-# usage: [NODES=n] test_demo_small.sh SOURCE BUILD LINES..
+# usage: [NODES=n [LOSE=1]] test_demo_small.sh SOURCE BUILD LINES..
 set -euo pipefail
 source=$1 build=$2
 shift 2
