@@ -1,0 +1,199 @@
+/* Nodes of a cluster die and stay dead: the others go on with their partitions from the cluster's checkpoint,
+ * and a client that waits for each answer ends with the bits that it would have had without. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/checkpoint_calls.h"
+#include "tests/integration/cluster/cluster_nodes.h"
+#include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
+#include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
+#include "trainer_client/millrace_observe.h"
+
+#define NODES  3u
+#define KEYS   600u
+#define DIM    4u
+#define VALUES 3000u /* of a variable in ranges */
+
+static const char *millraced;
+static struct zookeeper_server server;
+static struct cluster_node nodes[NODES];
+static char *directory, servers[96];
+
+struct trainer {
+    struct mr_client *client;
+    uint32_t table, variable;
+    uint64_t keys[KEYS], step;
+    float rows[KEYS][DIM], values[VALUES]; /* what SGD makes of them */
+};
+
+static void begin(struct trainer *t)
+{
+    char error[512] = "";
+    struct mr_feature features[2] = {mr_feature_table("t", DIM),
+                                     mr_feature_variable("v", 1, (uint32_t[]){VALUES})};
+    uint32_t ids[2];
+    memset(t, 0, sizeof(*t));
+    const struct mr_client_options options = {
+        .server = servers, .deadline_ms = 120000, .connect_ms = 60000, .replay = true};
+    if (mr_client_create(&options, &t->client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    for (uint32_t i = 0; i < KEYS; i++)
+        t->keys[i] = i * UINT64_C(2654435761) + 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        features[i].optimizer = MR_OPT_SGD;
+        features[i].learning_rate = 1;
+    }
+    features[1].range_values = 500;
+    if (mr_create(t->client, NULL, features, 2, ids) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    t->table = ids[0];
+    t->variable = ids[1];
+}
+
+/* Gradients are fractions, so that the order of pushes shows in the bits. Every other push is in flight
+ * together with one of the variable. */
+static void push(struct trainer *t, uint32_t times)
+{
+    static float gradients[KEYS][DIM], of_variable[VALUES];
+    for (uint32_t n = 0; n < times; n++) {
+        struct mr_future *future = NULL;
+        const struct mr_options options = {.step = ++t->step, .future = n % 2 == 0 ? &future : NULL};
+        for (uint32_t i = 0; i < KEYS; i++) {
+            for (uint32_t d = 0; d < DIM; d++) {
+                gradients[i][d] = 1.0f / (float)(t->step + i + d);
+                t->rows[i][d] -= gradients[i][d];
+            }
+        }
+        for (uint32_t i = 0; i < VALUES; i++) {
+            of_variable[i] = 1.0f / (float)(t->step * 3 + i);
+            t->values[i] -= of_variable[i];
+        }
+        if (mr_push_gradients(t->client, &options, t->table, t->keys, KEYS, DIM, gradients[0]) != MR_OK ||
+            mr_variable_push_gradient(t->client, NULL, t->variable, VALUES, of_variable) != MR_OK ||
+            (future != NULL && mr_future_wait(future, NULL) != MR_OK))
+            fail_msg("step %u: %s", (unsigned)t->step, mr_last_error());
+        mr_future_destroy(future);
+    }
+}
+
+static void check(const struct trainer *t)
+{
+    struct mr_reply *reply;
+    if (mr_lookup(t->client, NULL, t->table, t->keys, KEYS, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, t->rows, sizeof(t->rows));
+    mr_reply_free(reply);
+    if (mr_variable_pull(t->client, NULL, t->variable, 0, 0, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, t->values, sizeof(t->values));
+    mr_reply_free(reply);
+}
+
+static size_t checkpoints(void)
+{
+    char pattern[160];
+    glob_t found = {.gl_pathc = 0};
+    (void)snprintf(pattern, sizeof(pattern), "%s/CLUSTER-*", directory);
+    (void)glob(pattern, 0, NULL, &found);
+    const size_t count = found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
+static void save(const struct trainer *t)
+{
+    uint64_t id;
+    const size_t before = checkpoints();
+    if (save_into(t->client, NULL, NULL, &id) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    WAIT_UNTIL(checkpoints() > before);
+}
+
+static int start_all(void **state)
+{
+    char settings[300];
+    (void)state;
+    directory = temporary_directory_make();
+    zookeeper_server_create(&server);
+    (void)snprintf(settings, sizeof(settings),
+                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 2000\ntake_over_s = 1\n"
+                   "[checkpoint]\ndirectory = %s\nevery_s = 0\nkeep = 10\n",
+                   server.port, NODES, directory);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_create(&nodes[i], millraced, i, settings);
+    (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", nodes[0].port,
+                   nodes[1].port, nodes[2].port);
+    return 0;
+}
+
+static int end_all(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_destroy(&nodes[i]);
+    zookeeper_server_destroy(&server);
+    return temporary_directory_remove(directory);
+}
+
+static bool has_lease(const struct cluster_shown *s)
+{
+    return s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
+/* One node dies, and comes back later, when it owns nothing; then another one, before there is another
+ * checkpoint of what the first take-over has brought; and, after one, the third. */
+static void nodes_die_and_training_goes_on(void **state)
+{
+    static struct trainer t;
+    static struct cluster_shown shown;
+    struct mr_replay_info info;
+    (void)state;
+    begin(&t);
+    push(&t, 10);
+    save(&t);
+    push(&t, 10);
+    cluster_node_kill(&nodes[1]);
+    push(&t, 5);
+    check(&t);
+    assert_int_equal(mr_client_core_count(t.client), (NODES - 1) * CLUSTER_NODE_CORES);
+    mr_client_replay_info(t.client, &info);
+    assert_true(info.replayed >= 10);
+    cluster_node_start(&nodes[1], millraced);
+    cluster_node_wait(&nodes[1], &shown, has_lease, "it has a lease");
+    push(&t, 3);
+    cluster_node_kill(&nodes[0]);
+    push(&t, 3);
+    check(&t);
+    save(&t);
+    push(&t, 3);
+    cluster_node_kill(&nodes[2]);
+    push(&t, 3);
+    check(&t);
+    mr_client_replay_info(t.client, &info);
+    assert_int_equal(info.dropped, 0);
+    assert_int_equal(mr_client_core_count(t.client), CLUSTER_NODE_CORES);
+    save(&t);
+    mr_client_destroy(t.client);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nodes_die_and_training_goes_on)};
+    if (argc != 2) {
+        (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
+        return 2;
+    }
+    millraced = argv[1];
+    zookeeper_server_require();
+    cluster_nodes_isolate();
+    return cluster_nodes_end(cmocka_run_group_tests(tests, start_all, end_all));
+}
