@@ -107,6 +107,9 @@ bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
 bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan);
 /* Claims the stream for this plan, unless it belongs to another one. */
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan);
+/* A stream that the core does not know is about to begin: batches of another that had its number, and has
+ * made room, are not partly applied any more. */
+void ps_begin_stream(struct ps_core *core, uint32_t stream);
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
 /* Finds a variable, of which this core may have some ranges or none. */
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);

@@ -750,6 +750,7 @@ static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
     const struct ps_stream_user user = {op->request->client_uuid,
                                         mr_call_ref_network(op->ep, op->request->ref)};
+    ps_begin_stream(op->core, mr_batch_stream(batch_id));
     enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id, &user);
     if (status == MR_BUSY) {
         ps_hold_back(op, &op->core->counters.pushes_waiting);

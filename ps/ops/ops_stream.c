@@ -27,10 +27,17 @@ bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *pla
     return true;
 }
 
+void ps_begin_stream(struct ps_core *core, uint32_t stream)
+{
+    if (core->partials.count > 0 && ps_applied_batches_plan(core->applied, stream) == NULL)
+        ps_partials_forget(&core->partials, stream);
+}
+
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan)
 {
     const struct ps_stream_user user = {op->request->client_uuid,
                                         mr_call_ref_network(op->ep, op->request->ref)};
+    ps_begin_stream(op->core, stream);
     enum mr_status status = ps_applied_batches_claim(op->core->applied, stream, plan, &user);
     if (status == MR_ALREADY_STARTED) {
         return ps_refuse(

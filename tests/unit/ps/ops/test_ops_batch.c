@@ -1,6 +1,8 @@
 /* Feeding, looking up and forgetting batches. */
 #include <string.h>
+#include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/core/core.h"
 #include "tests/test.h"
 #include "tests/wait.h"
 
@@ -294,6 +296,31 @@ TEST(plans_of_one_stream_do_not_meet, node_setup, node_teardown)
     uint64_t words[2] = {5, 6};
     struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
     node_check(node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1), MR_WRONG_SHAPE, NULL);
+}
+
+/* A stream makes room while some of its batches are partly applied, and another plan takes its number: to
+ * this one's batches that does not apply. A batch leaves the ranges when it is applied. */
+TEST(what_is_partly_applied_goes_with_its_stream, node_setup, node_teardown)
+{
+    struct node_fixture *n = *state;
+    struct ps_core *core = fake_dp_app(0);
+    const uint32_t table = make_table(n, "emb", 3);
+    const uint64_t first = UINT64_C(9) << MR_BATCH_SEQUENCE_BITS, key = 1;
+    const struct ps_partial range = {first, first + 9, ps_partitions_all()};
+    assert_true(ps_partials_set(&core->partials, &range, 1));
+    node_feed(n, first, table, &key, 1);
+    assert_int_equal(node_push_batch(n, 0, first, table, 1, 1), 1);
+    assert_int_equal(core->partials.count, 0);
+    const float once = node_value(n, table, key);
+    assert_true(once != 3);
+
+    assert_true(ps_partials_set(&core->partials, &range, 1)); /* of the stream that it has now */
+    node_feed(n, first + 1, table, &key, 1);
+    assert_int_equal(node_push_batch(n, 0, first + 1, table, 1, 1), 1);
+    assert_true(node_value(n, table, key) == once);
+    assert_null(ps_partials_find(&core->partials, first + 1));
+    assert_non_null(ps_partials_find(&core->partials, first + 2));
+    ps_partials_clear(&core->partials);
 }
 
 TEST(streams_are_listed_and_forgotten, node_setup, node_teardown)
