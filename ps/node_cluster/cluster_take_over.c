@@ -164,6 +164,8 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
     if (count > 0) {
         o->has_failed = false;
         c->report.room.failed = 0;
+        if (c->zookeeper != NULL)
+            ps_zookeeper_report(c->zookeeper, &c->report);
     }
     ps_node_cluster_note_change(c);
     pthread_mutex_unlock(&c->lock);

@@ -164,7 +164,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
     if (action != PS_LEADER_WRITES_MAP) {
-        if (action == PS_LEADER_WAITS)
+        if (action == PS_LEADER_WAITS && view->map->cut == 0)
             look_for_not_taken_over(c, &all);
         if (action != PS_LEADER_WAITS || !ps_migration_balance_ends(view->map, c->present, &next))
             return;

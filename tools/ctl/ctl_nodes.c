@@ -76,6 +76,18 @@ static void print_outside(const struct mr_cluster_state *s)
                      : "unless they have just come, the leader's log says why");
 }
 
+/* A node whose partitions nobody serves now. */
+static void print_absent(const json_t *node)
+{
+    const json_int_t partitions = json_integer_value(json_object_get(node, "partitions"));
+    if (strcmp(text_of(node, "state"), "away") == 0 && partitions > 0)
+        (void)printf(
+            "nobody serves the %" JSON_INTEGER_FORMAT
+            " partition%s of %s: start it; else the others take them over after cluster.take_over_s, "
+            "or by millrace ctl take-over %s (the leader's log says why if they do not)\n",
+            partitions, mr_plural((uint64_t)partitions), text_of(node, "name"), text_of(node, "name"));
+}
+
 static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
 {
     size_t i;
@@ -98,6 +110,7 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                text_of(node, "address"));
     json_array_foreach(nodes, i, node) if (text_of(node, "why")[0] != '\0')(void)
         printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
+    json_array_foreach(nodes, i, node) print_absent(node);
     print_outside(s);
     if (s->self == UINT32_MAX) {
         (void)printf("the node that was asked is not in the map\n");

@@ -226,6 +226,7 @@ static void test_a_killed_node_comes_back_to_its_own(void **state)
     cluster_node_kill(&nodes[2]);
     cluster_node_wait(&nodes[0], &after, n2_is_away, "n2 is away");
     check_tool("", "n2                    away");
+    check_tool("", " partitions of n2: start it; else the others take them over");
     check_tool("--json", "\"without_owner\": 0");
     cluster_node_start(&nodes[2], millraced);
     epoch_before = before.words[MR_CLUSTER_EPOCH];

@@ -17,6 +17,7 @@ static struct ps_zookeeper {
 static struct ps_cluster_map map;
 static struct ps_cluster_node other;
 static struct ps_cluster_catalog catalog;
+static uint64_t free_mib_max = UINT64_MAX;
 /* What the node's control thread asks for. */
 static struct {
     pthread_mutex_t lock;
@@ -99,6 +100,11 @@ void fake_coordinator_set_other(const char *name)
     (void)snprintf(other.address, sizeof(other.address), "10.0.0.9:7700");
 }
 
+void fake_coordinator_set_room(uint64_t max)
+{
+    free_mib_max = max;
+}
+
 void fake_coordinator_set_session(uint32_t ms)
 {
     other.session_ms = ms;
@@ -150,8 +156,10 @@ static void write_next_catalog(void)
 
 void fake_coordinator_round(uint64_t session, uint64_t sent_us)
 {
-    const struct ps_cluster_report reports[2] = {fake_coordinator_report(),
-                                                 {.room = {.is_known = true, .free_mib = 1000}}};
+    struct ps_cluster_report reports[2] = {fake_coordinator_report(),
+                                           {.room = {.is_known = true, .free_mib = 1000}}};
+    if (reports[0].room.free_mib > free_mib_max)
+        reports[0].room.free_mib = free_mib_max;
     const struct ps_zookeeper_events *events = fake.options.events;
     struct ps_cluster_node registered[2] = {fake.options.self, other};
     registered[0].session = session;

@@ -374,6 +374,42 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
     assert_int_equal(rows_of(n), 2 * KEYS);
 }
 
+static void keep_not_taken(void *arg, const char *event, const char *message)
+{
+    char *said = arg;
+    if (strcmp(event, "not_taken_over") == 0)
+        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+}
+
+/* A second after it has seen that b is away, if it has room; and it says so if it has none. */
+static void the_leader_takes_over_by_itself(void **state)
+{
+    static char said[MR_LOG_LINE_BYTES];
+    struct node_fixture *n = *state;
+    n->config.cluster_take_over_s = 1;
+    const uint64_t own = join_before_a_checkpoint(n);
+    struct ps_cluster_map *map = fake_coordinator_map();
+    uint64_t lost = 0; /* a key of b's */
+    while (map->owner[ps_cluster_slot(partition_of(lost))] != 1)
+        lost++;
+    assert_int_equal(map->take_over_s, 1);
+    mr_log_listen(keep_not_taken, said);
+    fake_coordinator_set_other(NULL);
+    fake_coordinator_set_room(0);
+    WAIT_UNTIL(fake_coordinator_settle(session), said[0] != '\0');
+    if (strstr(said,
+               "node b is away, and nobody takes over its 1365 partitions: those that are there have room "
+               "for 0") == NULL)
+        fail_msg("%s", said);
+    assert_int_equal(ps_cluster_map_load(map, 1), 1365);
+    fake_coordinator_set_room(UINT64_MAX);
+    WAIT_UNTIL(fake_coordinator_settle(session), ps_cluster_map_load(map, 1) == 0);
+    mr_log_listen(NULL, NULL);
+    (void)wait_epoch(n, map->epoch);
+    assert_int_equal(look_up(n, lost, map->epoch), MR_OK);
+    assert_true(rows_of(n) > own);
+}
+
 /* It goes on with what it serves. */
 static void what_cannot_be_loaded_goes_to_another(void **state)
 {
@@ -737,6 +773,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_are_dropped_once_the_cores_know_the_map, member_setup,
                                         node_teardown),
         cmocka_unit_test_setup_teardown(what_a_dead_node_had_is_loaded_beside, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(the_leader_takes_over_by_itself, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_loaded_goes_to_another, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
