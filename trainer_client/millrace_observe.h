@@ -161,6 +161,17 @@ MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_option
 
 /* ---- the cluster ---- */
 
+/* Whether the others could take over what a node owns that dies now, and if not, why. */
+enum mr_tolerance {
+    MR_LOSS_UNKNOWN,    /* the node that answered does not say: it is older, or has no map */
+    MR_LOSS_TOLERATED,  /* whichever dies */
+    MR_LOSS_KEPT,       /* cluster.take_over_s is 0: its partitions wait for it */
+    MR_LOSS_OF_ALL,     /* no other node is there */
+    MR_LOSS_OF_SECOND,  /* `loss_node`, which owns something, is away already */
+    MR_LOSS_UNSAVED,    /* the cluster has no checkpoint */
+    MR_LOSS_NO_ROOM,    /* the others have no room for what `loss_node` owns: raise memory.limit_mib */
+    MR_LOSS_OLD_VERSION /* `loss_node` has a version that cannot take over */
+};
 /* The cluster that a node is a member of, as that node knows it. */
 struct mr_cluster_state {
     uint64_t epoch;         /* of its map; 0: the node has none yet */
@@ -171,6 +182,8 @@ struct mr_cluster_state {
     uint64_t lease_us;      /* for so long a node serves after ZooKeeper has confirmed it */
     uint64_t lease_left_us; /* of the node that answered; 0: it serves nothing now */
     bool is_member;
+    uint8_t loss;       /* enum mr_tolerance */
+    uint16_t loss_node; /* which of them it is about; UINT16_MAX: none */
 };
 struct mr_cluster_member {
     const char *name, *address; /* valid during the visit */

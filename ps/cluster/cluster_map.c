@@ -1,7 +1,6 @@
 #include "ps/cluster/cluster_map.h"
 
 #include <string.h>
-#include "dataplane/wire/format/cluster.h"
 
 void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count)
 {
@@ -345,6 +344,53 @@ bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uin
         return false;
     *map = next;
     return true;
+}
+
+/* The first node that owns something and whose presence is this; PS_CLUSTER_NO_NODE: there is none. */
+static uint32_t find_owner(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                           bool is_present)
+{
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->owner[p] != PS_CLUSTER_NO_NODE && present[map->owner[p]] == is_present)
+            return map->owner[p];
+    return PS_CLUSTER_NO_NODE;
+}
+
+/* The first node whose partitions the others that are present have no room for; PS_CLUSTER_NO_NODE: they have
+ * it for those of each. */
+static uint32_t find_roomless(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                              const uint32_t room[PS_CLUSTER_NODES_MAX])
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        all += present[i] ? room[i] : 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (present[i] && ps_cluster_map_load(map, i) > all - room[i])
+            return i;
+    return PS_CLUSTER_NO_NODE;
+}
+
+enum mr_cluster_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
+                                                   const bool present[PS_CLUSTER_NODES_MAX],
+                                                   const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node)
+{
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        others += present[i];
+    *node = ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER));
+    if (*node != PS_CLUSTER_NO_NODE)
+        return MR_TOLERANCE_VERSION;
+    if (map->take_over_s == 0)
+        return MR_TOLERANCE_OFF;
+    *node = find_owner(map, present, false);
+    if (*node != PS_CLUSTER_NO_NODE)
+        return MR_TOLERANCE_AWAY;
+    if (others <= 1)
+        return MR_TOLERANCE_ALONE;
+    if (map->committed == 0)
+        return MR_TOLERANCE_UNSAVED;
+    *node = find_roomless(map, present, room);
+    return *node != PS_CLUSTER_NO_NODE ? MR_TOLERANCE_ROOM : MR_TOLERATES_ONE;
 }
 
 bool ps_cluster_map_moves(const struct ps_cluster_map *map, uint32_t first, uint32_t count)

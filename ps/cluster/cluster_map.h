@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/capability.h"
+#include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/mr_feature.h"
 
 #ifndef PS_CLUSTER_PARTITIONS_MAX /* the simulator's worlds have fewer */
@@ -163,6 +164,10 @@ bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
  * above, or there is a cut, which waits for them. */
 bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uint64_t *grants,
                             const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room);
+/* What stands in the way of taking over what a node owns that dies now, and which node that is about. */
+enum mr_cluster_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
+                                                   const bool present[PS_CLUSTER_NODES_MAX],
+                                                   const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node);
 /* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */
 bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
 bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);

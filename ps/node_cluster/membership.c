@@ -161,6 +161,16 @@ static void note_absences(struct ps_node_cluster *c, const struct ps_cluster_map
         c->absences[i].name[0] = '\0';
 }
 
+/* As NODE_INFO tells it. */
+static uint64_t tolerance_of(const struct ps_zookeeper_view *view, const bool present[PS_CLUSTER_NODES_MAX])
+{
+    uint32_t room[PS_CLUSTER_NODES_MAX];
+    uint32_t node = PS_CLUSTER_NO_NODE;
+    ps_node_cluster_find_room(view, room);
+    const enum mr_cluster_tolerance tolerance = ps_cluster_map_tolerance(view->map, present, room, &node);
+    return (uint64_t)tolerance | (uint64_t)node << MR_TOLERANCE_NODE_SHIFT;
+}
+
 static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     bool present[PS_CLUSTER_NODES_MAX] = {false};
@@ -173,8 +183,11 @@ static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeepe
             outside++;
     }
     note_absences(c, view->map, present);
-    if (memcmp(present, c->present, sizeof(present)) != 0 || outside != c->outside)
+    const uint64_t tolerance = tolerance_of(view, present);
+    if (memcmp(present, c->present, sizeof(present)) != 0 || outside != c->outside ||
+        tolerance != c->tolerance)
         ps_node_cluster_note_change(c);
+    c->tolerance = tolerance;
     memcpy(c->present, present, sizeof(present));
     c->outside = outside;
 }

@@ -81,6 +81,7 @@ struct ps_node_cluster {
     uint32_t
         said_session_ms;     /* the shortest session, of which the log says that others are longer; 0: none */
     uint32_t outside;        /* nodes with a session that the map lacks */
+    uint64_t tolerance;      /* MR_CLUSTER_TOLERANCE */
     uint64_t said_not_taken; /* the dead process of which the log has why nobody takes over; 0: none */
     uint32_t refused_count;  /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];

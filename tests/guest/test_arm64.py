@@ -1,7 +1,8 @@
 """Tests that were built for arm64, in a guest of qemu-system-aarch64: those for which its kernel is needed,
 DPDK's ports and io_uring. Prints each test, and "N passed, N failed, N skipped".
 
-usage: test_arm64.py KERNEL BUSYBOX ROOT TREE DIRECTORY [NAME]...     as root; scripts/arm64.sh --guest prepares all
+usage: test_arm64.py KERNEL BUSYBOX ROOT TREE DIRECTORY [NAME]...
+as root; scripts/arm64.sh --guest prepares all.
 KERNEL: an unpacked package of Debian's kernel; ROOT: a root of arm64 with guest_init.sh; TREE: what is
 /millrace there, with build/arm64; DIRECTORY: for files of the run; NAME: of the tests, by default all
 """

@@ -7,6 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/cluster.h"
 #include "millrace_observe.h"
+#include "tools/cluster_loss.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 
@@ -54,14 +55,24 @@ static const char *text_of(const json_t *node, const char *key)
     return json_string_value(json_object_get(node, key));
 }
 
+/* The line about the loss of one more node. */
+static bool nodes_tolerate(const struct mr_cluster_state *s, const json_t *nodes, char text[TOOL_LOSS_BYTES])
+{
+    const json_t *about = s->loss_node == UINT16_MAX ? NULL : json_array_get(nodes, s->loss_node);
+    return tool_loss_text(s, about == NULL ? "" : text_of(about, "name"), text);
+}
+
 static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
 {
+    char loss[TOOL_LOSS_BYTES];
     json_t *self = s->self == UINT32_MAX ? NULL : json_array_get(nodes, s->self);
-    return json_pack("{s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O}", "member", s->is_member, "epoch",
-                     (json_int_t)s->epoch, "outside", (json_int_t)s->outside, "asked",
-                     self == NULL ? NULL : json_object_get(self, "name"), "lease_ms",
-                     (json_int_t)(s->lease_us / 1000), "lease_left_ms", (json_int_t)(s->lease_left_us / 1000),
-                     "without_owner", (json_int_t)s->without_owner, "nodes", nodes);
+    const bool tolerates = nodes_tolerate(s, nodes, loss);
+    return json_pack("{s:b, s:s, s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O}", "tolerates_loss", tolerates,
+                     "loss", loss, "member", s->is_member, "epoch", (json_int_t)s->epoch, "outside",
+                     (json_int_t)s->outside, "asked", self == NULL ? NULL : json_object_get(self, "name"),
+                     "lease_ms", (json_int_t)(s->lease_us / 1000), "lease_left_ms",
+                     (json_int_t)(s->lease_left_us / 1000), "without_owner", (json_int_t)s->without_owner,
+                     "nodes", nodes);
 }
 
 /* Nodes that the leader does not admit. */
@@ -92,6 +103,7 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
 {
     size_t i;
     json_t *node;
+    char loss[TOOL_LOSS_BYTES];
     if (s->epoch == 0) {
         (void)printf("the node waits for its cluster's map: its log says why\n");
         return;
@@ -112,6 +124,9 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
         printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
     json_array_foreach(nodes, i, node) print_absent(node);
     print_outside(s);
+    (void)nodes_tolerate(s, nodes, loss);
+    if (loss[0] != '\0')
+        (void)printf("%s\n", loss);
     if (s->self == UINT32_MAX) {
         (void)printf("the node that was asked is not in the map\n");
         return;

@@ -13,6 +13,7 @@
 #include "tools/doctor/doctor_store.h"
 #include "tools/doctor/doctor_zookeeper.h"
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/base/printable.h"
 
 static void print_text(const struct doctor_findings *findings)
@@ -58,6 +59,31 @@ static enum mr_status ask_nodes(struct mr_client *client, struct doctor_nodes *n
     return status;
 }
 
+/* What a cluster says of itself, and the name of the node that a loss is about. */
+struct cluster_asked {
+    struct mr_cluster_state state;
+    uint32_t count;
+    char names[MR_CLUSTER_NODES_MAX][MR_CLUSTER_NAME_BYTES];
+};
+
+static void note_member(void *arg, const struct mr_cluster_member *node)
+{
+    struct cluster_asked *asked = arg;
+    if (asked->count < MR_CLUSTER_NODES_MAX)
+        (void)snprintf(asked->names[asked->count++], MR_CLUSTER_NAME_BYTES, "%s", node->name);
+}
+
+static enum mr_status ask_cluster(struct mr_client *client, const char *server,
+                                  struct doctor_findings *findings)
+{
+    static struct cluster_asked asked;
+    const enum mr_status status = mr_cluster(client, NULL, &asked.state, note_member, &asked);
+    const bool has_name = asked.state.loss_node < asked.count;
+    if (status == MR_OK)
+        doctor_judge_loss(server, &asked.state, has_name ? asked.names[asked.state.loss_node] : "", findings);
+    return status;
+}
+
 /* 0, or the exit code after a line about why the server could not be asked. */
 static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
 {
@@ -73,10 +99,12 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
         status = mr_stats(client, NULL, core, doctor_port_counter, &port);
     if (status == MR_OK) {
         doctor_judge_nodes(&nodes, findings);
-        doctor_judge_port(&port, findings);
-    } else {
-        exit_code = tool_call_failed("millrace doctor", status);
+        status = ask_cluster(client, connection->server, findings);
     }
+    if (status == MR_OK)
+        doctor_judge_port(&port, findings);
+    else
+        exit_code = tool_call_failed("millrace doctor", status);
     mr_client_destroy(client);
     return exit_code;
 }

@@ -240,6 +240,11 @@ static bool read_members(const struct cluster_context *context, const struct mr_
     return true;
 }
 
+static_assert((int)MR_LOSS_OLD_VERSION == (int)MR_TOLERANCE_VERSION &&
+                  (int)MR_LOSS_NO_ROOM == (int)MR_TOLERANCE_ROOM &&
+                  (int)MR_LOSS_TOLERATED == (int)MR_TOLERATES_ONE,
+              "the wire's numbers");
+
 static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **reply)
 {
     const struct cluster_context *context = f->context;
@@ -264,6 +269,10 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         .lease_us = w[MR_CLUSTER_LEASE_US],
         .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
         .is_member = true};
+    const uint64_t tolerance = w[MR_CLUSTER_TOLERANCE] & ((1u << MR_TOLERANCE_NODE_SHIFT) - 1);
+    const uint64_t about = w[MR_CLUSTER_TOLERANCE] >> MR_TOLERANCE_NODE_SHIFT;
+    context->state->loss = tolerance < MR_TOLERANCE_COUNT ? (uint8_t)tolerance : MR_LOSS_UNKNOWN;
+    context->state->loss_node = about < nodes->dims[0] ? (uint16_t)about : UINT16_MAX;
     return read_members(context, nodes, owner) ? MR_OK : mrc_answer_garbled(f, 0);
 }
 

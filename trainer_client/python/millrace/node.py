@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from ._base.options import CallOptions
 
+_U16_MAX = 0xFFFF
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 _CORES_MAX = 16384  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
+_LOSSES = ("unknown", "tolerated", "kept", "of_all", "of_second", "unsaved", "no_room", "old_version")
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5, "failed": 6}
 
 
@@ -203,6 +205,10 @@ class Cluster:
     outside: int  #: nodes that have a session with ZooKeeper and are not in the map
     lease_us: int  #: for so long a node serves after ZooKeeper has confirmed it
     lease_left_us: int  #: of the node that answered; 0: it serves nothing now
+    #: whether the others could take over what a node owns that dies now: "tolerated"; or why not: "kept",
+    #: "of_all", "of_second", "unsaved", "no_room", "old_version"; or "unknown"
+    loss: str
+    loss_node: int | None  #: which of `nodes` that is about; None: none
     nodes: list[ClusterNode]
 
 
@@ -505,6 +511,8 @@ class NodeCalls(Connection):
                 Cluster,
                 state,
                 asked=None if state.self == _U32_MAX else state.self,
+                loss=_LOSSES[state.loss],
+                loss_node=None if state.loss_node == _U16_MAX else state.loss_node,
                 nodes=[ClusterNode(**node) for node in nodes],
             )
 

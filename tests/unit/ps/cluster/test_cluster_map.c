@@ -366,6 +366,40 @@ static void test_spares_wait_until_all_nodes_know_them(void **state)
     assert_int_equal(ps_cluster_map_admits(&map, &older), PS_CLUSTER_NO_SPARES);
 }
 
+static void expect_tolerance(const bool *present, const uint32_t *room, enum mr_cluster_tolerance tolerance,
+                             uint32_t about)
+{
+    uint32_t node;
+    assert_int_equal(ps_cluster_map_tolerance(&map, present, room, &node), tolerance);
+    assert_int_equal(node, about);
+}
+
+/* a owns 4 partitions, b 8. */
+static void test_the_map_tells_whether_it_could_lose_a_node(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, true};
+    uint32_t room[PS_CLUSTER_NODES_MAX] = {8, 4};
+    const struct ps_cluster_node older = {.name = "c", .core_count = 1, .start_id = 13, .session = 13};
+    (void)state;
+    expect_tolerance(present, room, MR_TOLERANCE_OFF, PS_CLUSTER_NO_NODE);
+    assert_true(ps_cluster_map_set_take_over(&map, 30));
+    expect_tolerance(present, room, MR_TOLERANCE_UNSAVED, PS_CLUSTER_NO_NODE);
+    assert_true(ps_cluster_map_begin_cut(&map, 40) && ps_cluster_map_commit_cut(&map, map.cut));
+    expect_tolerance(present, room, MR_TOLERATES_ONE, PS_CLUSTER_NO_NODE);
+    room[0] = 7;
+    expect_tolerance(present, room, MR_TOLERANCE_ROOM, 1);
+    room[0] = 8;
+    room[1] = 3;
+    expect_tolerance(present, room, MR_TOLERANCE_ROOM, 0);
+    present[1] = false;
+    expect_tolerance(present, room, MR_TOLERANCE_AWAY, 1);
+    join('c', 1, 14);
+    assert_true(ps_cluster_map_take_over(&map, 1, present, NULL));
+    expect_tolerance(present, room, MR_TOLERANCE_ALONE, PS_CLUSTER_NO_NODE);
+    map.nodes[2] = older;
+    expect_tolerance(present, room, MR_TOLERANCE_VERSION, 2);
+}
+
 /* Moves one after the other until nothing is left to do; returns how many. */
 static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX], const bool present[PS_CLUSTER_NODES_MAX])
 {
@@ -507,6 +541,7 @@ int main(void)
         cmocka_unit_test_setup(test_spares_wait_until_all_nodes_know_them, two_nodes),
         cmocka_unit_test_setup(test_partitions_go_where_there_is_room, two_nodes),
         cmocka_unit_test_setup(test_what_cannot_be_loaded_is_passed_on, two_nodes),
+        cmocka_unit_test_setup(test_the_map_tells_whether_it_could_lose_a_node, two_nodes),
         cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
         cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
         cmocka_unit_test_setup(test_the_absent_do_not_decide_for_the_present, two_nodes),
