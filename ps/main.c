@@ -17,7 +17,7 @@
 #include "ps/server/counter_page.h"
 #include "ps/server/keys.h"
 #include "ps/server/node_log.h"
-#include "ps/server/node_store.h"
+#include "ps/server/checkpoint_sync.h"
 #include "ps/server/server.h"
 #include "ps/server/watch.h"
 
@@ -240,7 +240,7 @@ static bool check_files(const struct ps_config *config, char error[PS_CONFIG_ERR
     struct ps_keys keys;
     bool is_good = ps_keys_read(config, &keys, error) == MR_OK;
     explicit_bzero(&keys, sizeof(keys));
-    return is_good && ps_node_store_check(config, error);
+    return is_good && ps_checkpoint_sync_check(config, error);
 }
 
 /* A container or a systemd unit may have some of the machine's processors only. */

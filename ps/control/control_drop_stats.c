@@ -18,14 +18,14 @@ static uint64_t sum_on_cores(const struct ps_control *c)
     return sum;
 }
 
-struct survey {
+struct drop_stats_of_cores {
     const struct ps_catalog *catalog;
     struct ps_drop_stats *of_core[DP_CORES_MAX]; /* [features] */
 };
 
-static void survey_core(struct ps_core *core, void *arg)
+static void drop_stats_read(struct ps_core *core, void *arg)
 {
-    const struct survey *s = arg;
+    const struct drop_stats_of_cores *s = arg;
     for (uint32_t i = 0; i < s->catalog->count; i++) {
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
         if (f != NULL)
@@ -58,7 +58,7 @@ static void log_feature(struct ps_control *c, uint32_t i, const struct ps_drop_s
 static void control_drop_stats_look(struct ps_control *c, uint64_t now_us)
 {
     uint32_t count = c->catalog.count, cores = c->node->core_count;
-    struct survey s = {.catalog = &c->catalog};
+    struct drop_stats_of_cores s = {.catalog = &c->catalog};
     struct ps_drop_stats *all = calloc((size_t)count * cores + 1, sizeof(*all));
     if (c->drop_stats.logs == NULL) /* pages that nobody writes take no memory */
         c->drop_stats.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->drop_stats.logs));
@@ -68,7 +68,7 @@ static void control_drop_stats_look(struct ps_control *c, uint64_t now_us)
     }
     for (uint32_t i = 0; i < cores; i++)
         s.of_core[i] = all + (size_t)i * count;
-    ps_node_each_core(c->node, survey_core, &s);
+    ps_node_each_core(c->node, drop_stats_read, &s);
     c->drop_stats.pending_us = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t core = 1; core < cores; core++)

@@ -16,7 +16,7 @@ struct job_list {
 struct io_thread {
     struct ps_io_threads *pool;
     pthread_t thread;
-    uint32_t lane; /* of the job that it runs */
+    uint32_t queue; /* of the job that it runs */
 };
 
 struct ps_io_threads {
@@ -25,7 +25,7 @@ struct ps_io_threads {
     uint32_t thread_count;
     uint32_t pending; /* the owner's: put, and not taken back */
 
-    pthread_mutex_t lock; /* of what follows, and of the threads' lanes */
+    pthread_mutex_t lock; /* of what follows, and of the threads' queues */
     pthread_cond_t has_work, has_done;
     bool is_ending, is_cancelled;
     struct job_list waiting, done;
@@ -49,35 +49,35 @@ static struct ps_io_job *job_remove(struct job_list *list, struct ps_io_job **at
 
 /* ---- its threads; the caller holds the lock ---- */
 
-static bool lane_is_busy(const struct ps_io_threads *t, uint32_t lane)
+static bool queue_is_busy(const struct ps_io_threads *t, uint32_t queue)
 {
-    for (uint32_t i = 0; lane != PS_IO_NO_LANE && i < t->thread_count; i++)
-        if (t->threads[i].lane == lane)
+    for (uint32_t i = 0; queue != PS_IO_NO_QUEUE && i < t->thread_count; i++)
+        if (t->threads[i].queue == queue)
             return true;
     return false;
 }
 
-/* The first job whose lane is free; NULL: there is none. */
+/* The first job whose queue is free; NULL: there is none. */
 static struct ps_io_job *next_job(struct ps_io_threads *t)
 {
     for (struct ps_io_job **at = &t->waiting.first; *at; at = &(*at)->next)
-        if (!lane_is_busy(t, (*at)->lane))
+        if (!queue_is_busy(t, (*at)->queue))
             return job_remove(&t->waiting, at);
     return NULL;
 }
 
-static void job_run(struct ps_io_threads *t, struct ps_io_job *job, uint32_t *lane)
+static void job_run(struct ps_io_threads *t, struct ps_io_job *job, uint32_t *queue)
 {
     job->error = -ECANCELED;
     job->line[0] = '\0';
     if (!t->is_cancelled) {
-        *lane = job->lane;
+        *queue = job->queue;
         pthread_mutex_unlock(&t->lock);
         const int error = job->run(job);
         const char *said = error != 0 ? ps_store_explanation(-error) : NULL;
         (void)snprintf(job->line, sizeof(job->line), "%s", said ? said : "");
         pthread_mutex_lock(&t->lock);
-        *lane = PS_IO_NO_LANE;
+        *queue = PS_IO_NO_QUEUE;
         job->error = error;
         t->is_cancelled = t->is_cancelled || error != 0;
     }
@@ -94,7 +94,7 @@ static void *io_thread_run(void *arg)
     while (!t->is_ending) {
         struct ps_io_job *job = next_job(t);
         if (job)
-            job_run(t, job, &self->lane);
+            job_run(t, job, &self->queue);
         else
             pthread_cond_wait(&t->has_work, &t->lock);
     }
@@ -118,7 +118,7 @@ int ps_io_threads_create(const char *name, uint32_t wanted, struct ps_io_threads
     pthread_cond_init(&t->has_done, NULL);
     pthread_mutex_lock(&t->lock);
     for (uint32_t i = 0; i < wanted; i++) {
-        t->threads[i] = (struct io_thread){.pool = t, .lane = PS_IO_NO_LANE};
+        t->threads[i] = (struct io_thread){.pool = t, .queue = PS_IO_NO_QUEUE};
         if (mr_thread_start(&t->threads[i].thread, io_thread_run, &t->threads[i]) != 0)
             break;
         t->thread_count++;
@@ -130,11 +130,11 @@ int ps_io_threads_create(const char *name, uint32_t wanted, struct ps_io_threads
 
 void ps_io_threads_put(struct ps_io_threads *t, struct ps_io_job *job)
 {
-    uint32_t no_lane;
+    uint32_t no_queue;
     pthread_mutex_lock(&t->lock);
     t->pending++;
     if (t->thread_count == 0) {
-        job_run(t, job, &no_lane);
+        job_run(t, job, &no_queue);
     } else {
         job_append(&t->waiting, job);
         pthread_cond_signal(&t->has_work);

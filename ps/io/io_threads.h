@@ -12,14 +12,14 @@
 #include <stdint.h>
 
 #define PS_IO_THREADS_MAX 16u
-#define PS_IO_NO_LANE     UINT32_MAX
+#define PS_IO_NO_QUEUE    UINT32_MAX
 #define PS_IO_FOREVER     UINT32_MAX
 #define PS_IO_LINE_BYTES  256u
 
 /* Memory of the owner's, the pool's from the put until it is taken back. */
 struct ps_io_job {
     int (*run)(struct ps_io_job *job); /* 0 or -errno, with ps_store_explain()'s line */
-    uint32_t lane;                     /* jobs of one lane run one after the other */
+    uint32_t queue;                    /* jobs of one queue run one after the other */
     int error;                         /* what run returned, or -ECANCELED */
     char line[PS_IO_LINE_BYTES];       /* what the store said about the error; "": nothing */
     struct ps_io_job *next;            /* the pool's */

@@ -69,7 +69,7 @@ int ps_read_pool_open(const struct ps_read_pool_options *options, struct ps_read
     bool is_made = p->slots != NULL;
     for (uint32_t i = 0; i < options->buffer_count && is_made; i++) {
         struct read_slot *slot = &p->slots[i];
-        slot->job = (struct ps_io_job){.run = read_slot_run, .lane = PS_IO_NO_LANE};
+        slot->job = (struct ps_io_job){.run = read_slot_run, .queue = PS_IO_NO_QUEUE};
         slot->pool = p;
         slot->read.data = aligned_alloc(PS_READ_ALIGN, options->buffer_bytes);
         is_made = slot->read.data != NULL;

@@ -199,7 +199,7 @@ void ps_write_pool_put(struct ps_write_pool *w, uint32_t file, uint32_t buffer, 
 {
     assert(ps_write_pool_ready(w));
     struct pool_write *p = &w->writes[buffer];
-    *p = (struct pool_write){.job = {.run = pool_write_run, .lane = file},
+    *p = (struct pool_write){.job = {.run = pool_write_run, .queue = file},
                              .pool = w,
                              .done = {.buffer = buffer, .file = file, .offset = offset},
                              .since_us = mr_clock_us(),

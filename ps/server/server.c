@@ -1,7 +1,6 @@
 #include "ps/server/server.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@
 #include "ps/server/kept_files.h"
 #include "ps/server/keys.h"
 #include "ps/server/node_metrics.h"
-#include "ps/server/node_store.h"
+#include "ps/server/checkpoint_sync.h"
 #include "ps/server/poll.h"
 #include "ps/server/reload.h"
 #include "ps/server/privileges.h"
@@ -178,7 +177,7 @@ static enum mr_status open_with_keys(struct ps_server *server, struct dp_config 
     enum mr_status status = ps_control_claim_directory(node->control, error);
     if (status != MR_OK)
         return status;
-    status = ps_node_store_fetch_history(node, error);
+    status = ps_checkpoint_sync_fetch_history(node, error);
     if (status != MR_OK)
         return status;
     const struct ps_place *own = ps_control_own_place(node->control);
@@ -244,9 +243,9 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
         mr_log_info("starts_empty", "restore: none; starting empty");
-        return ps_node_store_end_fetch(&server->node, error);
+        return ps_checkpoint_sync_end_fetch(&server->node, error);
     }
-    enum mr_status status = is_latest ? ps_node_store_fetch(&server->node, 0, error) : MR_OK;
+    enum mr_status status = is_latest ? ps_checkpoint_sync_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)
         return status;
     if (is_latest && ps_control_goes_back(server->node.control, &request)) {
@@ -260,7 +259,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_number_parse(config->checkpoint_restore, &request.id);
     if (request.id != 0 &&
         (request.directory[0] == '\0' || strcmp(request.directory, config->checkpoint_directory) == 0))
-        status = ps_node_store_fetch(&server->node, request.id, error);
+        status = ps_checkpoint_sync_fetch(&server->node, request.id, error);
     if (status != MR_OK)
         return status;
     uint32_t count = 0;
@@ -336,7 +335,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_node_metrics_stop(server->metrics);
     if (server->started)
         dp_stop(node->dp);
-    ps_node_store_stop(node, store_wait_s);
+    ps_checkpoint_sync_stop(node, store_wait_s);
     if (node->dp != NULL)
         dp_destroy(node->dp);
     ps_node_metrics_destroy(server->metrics);
@@ -453,7 +452,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     if (status == MR_OK && !is_serving)
         ps_control_freeze_as_before(node->control);
     if (status == MR_OK)
-        status = ps_node_store_start(node, error);
+        status = ps_checkpoint_sync_start(node, error);
     if (status != MR_OK)
         goto fail;
     if (!node->is_member)

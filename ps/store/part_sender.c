@@ -113,7 +113,7 @@ int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes)
         return part_sender_error(s);
     }
     struct sending *sending = &s->slots[s->begun++ % PS_PART_SENDER_MAX];
-    *sending = (struct sending){.job = {.run = part_send, .lane = PS_IO_NO_LANE},
+    *sending = (struct sending){.job = {.run = part_send, .queue = PS_IO_NO_QUEUE},
                                 .sender = s,
                                 .number = ++s->count,
                                 .data = *part,

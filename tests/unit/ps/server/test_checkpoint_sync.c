@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/format/push_number.h"
-#include "ps/server/node_store.h"
+#include "ps/server/checkpoint_sync.h"
 #include "tests/test.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
@@ -340,10 +340,10 @@ TEST(a_wrong_url_is_found_without_the_store, set_up, tear_down, &remote_hdfs)
     char error[DP_ERROR_BYTES] = "";
     struct fixture *x = *state;
     struct ps_config *config = &x->node->config;
-    assert_true(ps_node_store_check(config, error));
+    assert_true(ps_checkpoint_sync_check(config, error));
     set_remote(x, "hdfs://namenode/ads");
-    assert_false(ps_node_store_check(config, error));
+    assert_false(ps_checkpoint_sync_check(config, error));
     assert_non_null(strstr(error, "checkpoint.remote: hdfs://namenode/ads: name the port"));
     set_remote(x, "");
-    assert_true(ps_node_store_check(config, error));
+    assert_true(ps_checkpoint_sync_check(config, error));
 }

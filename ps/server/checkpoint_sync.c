@@ -1,4 +1,4 @@
-#include "ps/server/node_store.h"
+#include "ps/server/checkpoint_sync.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static bool check_one(const struct ps_config *config, const char *key, const cha
     return status == MR_OK;
 }
 
-bool ps_node_store_check(const struct ps_config *config, char *error)
+bool ps_checkpoint_sync_check(const struct ps_config *config, char *error)
 {
     bool is_good = !has_store(config) || ps_store_url_is_remote(config->checkpoint_remote);
     if (!is_good)
@@ -78,7 +78,7 @@ static bool is_here(const char *directory, uint64_t id)
     return ps_checkpoint_list_all(NULL, directory, &newest, 1, &count) != 0 || count > 0;
 }
 
-enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *error)
+enum mr_status ps_checkpoint_sync_fetch_history(const struct ps_node *node, char *error)
 {
     char text[PS_TEXT_BYTES];
     uint64_t file_bytes;
@@ -125,7 +125,7 @@ static enum mr_status begin_fetch(const struct ps_config *config, char *error)
                                error, DP_ERROR_BYTES);
 }
 
-enum mr_status ps_node_store_end_fetch(const struct ps_node *node, char *error)
+enum mr_status ps_checkpoint_sync_end_fetch(const struct ps_node *node, char *error)
 {
     char path[PS_PATH_BYTES];
     const char *directory = node->config->checkpoint_directory;
@@ -144,7 +144,7 @@ enum mr_status ps_node_store_end_fetch(const struct ps_node *node, char *error)
     return MR_IO_ERROR;
 }
 
-enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error)
+enum mr_status ps_checkpoint_sync_fetch(const struct ps_node *node, uint64_t id, char *error)
 {
     char text[PS_TEXT_BYTES];
     const char *directory = node->config->checkpoint_directory;
@@ -158,7 +158,7 @@ enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char
         return MR_INVALID_ARGUMENT;
     }
     if (!has_store(node->config) || (is_here(directory, id) && !goes_on))
-        return id != 0 ? ps_node_store_end_fetch(node, error) : MR_OK;
+        return id != 0 ? ps_checkpoint_sync_end_fetch(node, error) : MR_OK;
     enum mr_status status = begin_fetch(node->config, error);
     if (status != MR_OK)
         return status;
@@ -174,10 +174,10 @@ enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char
     if (id != 0)
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_fetched",
                     "restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
-    return ps_node_store_end_fetch(node, error);
+    return ps_checkpoint_sync_end_fetch(node, error);
 }
 
-enum mr_status ps_node_store_start(struct ps_node *node, char *error)
+enum mr_status ps_checkpoint_sync_start(struct ps_node *node, char *error)
 {
     char text[PS_TEXT_BYTES];
     if (!has_store(node->config))
@@ -193,7 +193,7 @@ enum mr_status ps_node_store_start(struct ps_node *node, char *error)
     return MR_OK;
 }
 
-void ps_node_store_stop(struct ps_node *node, uint32_t wait_s)
+void ps_checkpoint_sync_stop(struct ps_node *node, uint32_t wait_s)
 {
     ps_copier_stop(atomic_load(&node->copier), wait_s);
     atomic_store(&node->copier, NULL);
