@@ -2,14 +2,10 @@
 #ifndef MR_TEST_COMMAND_H
 #define MR_TEST_COMMAND_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include "tests/test.h"
 
 static inline int command_code(int status)
 {

@@ -12,23 +12,20 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/convert.h"
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define WORKERS_MAX   8u

@@ -1,13 +1,9 @@
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/integration/hub_fixture.h"
 
 #define COMMAND_BYTES 1024

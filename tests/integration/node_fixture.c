@@ -1,17 +1,14 @@
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define PORT 7700

@@ -1,5 +1,4 @@
 #include "tests/integration/wire_client.h"
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netdb.h>

@@ -4,7 +4,6 @@
  */
 #include "model.h"
 
-#include <errno.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <stdio.h>

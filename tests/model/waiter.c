@@ -4,9 +4,7 @@
  */
 #include "model.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/eventfd.h>
 #include <time.h>

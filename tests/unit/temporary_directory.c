@@ -1,12 +1,9 @@
 #include "tests/unit/temporary_directory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "tests/test.h"
 
 #define OPEN_FILES_MAX 8
 

@@ -6,7 +6,6 @@
  *
  * "cold" frames come from memory, as a card leaves them; "hot" ones from the cache, as another core leaves
  * them. The smallest of many runs counts, so that a shared machine does not spoil it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

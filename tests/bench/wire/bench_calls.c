@@ -4,7 +4,6 @@
  * docs/performance.md.
  */
 #include <getopt.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

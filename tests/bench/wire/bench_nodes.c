@@ -5,7 +5,6 @@
  * their own, which answer without a table. nodes_memory_8x2 is what the client's process has grown by
  * meanwhile.
  */
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
  *   big_table --server ADDRESS:PORT --pid PID [--key-file FILE] [--rows 50000000]
  */
 #include <getopt.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "tests/integration/checkpoint/checkpoint_content.h"
+#include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
 static void add(struct content *c, const struct content_piece *piece)

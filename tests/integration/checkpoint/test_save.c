@@ -1,7 +1,6 @@
 /* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep
  * beside them, variables and batches applied. Nothing of what came later is in it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"

@@ -1,8 +1,5 @@
 #include "tests/integration/cluster/cluster_nodes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,12 +8,12 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/command.h"
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define PORT       7700u

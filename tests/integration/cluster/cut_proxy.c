@@ -1,15 +1,12 @@
 #include "tests/integration/cluster/cut_proxy.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define CHUNK_BYTES 65536u
 

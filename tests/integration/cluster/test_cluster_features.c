@@ -1,19 +1,15 @@
 /* Create, Drop, Alter and Freeze over three nodes with a real ZooKeeper server: all or none, with the same
  * numbers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/format/op.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
+#include "tests/test.h"
 
 #define NODES      3u
 #define SESSION_MS 1500u

@@ -1,17 +1,13 @@
 /* A node by itself takes the place of a cluster of three, at the address of one of them, from the cluster's
  * checkpoint: the client that pushed to the three goes on with it, and each push is applied once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <glob.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
 #include "trainer_client/millrace.h"
@@ -98,7 +94,6 @@ static void save(struct trainer *t)
 static int start_all(void **state)
 {
     char settings[300];
-    (void)state;
     directory = temporary_directory_make();
     zookeeper_server_create(&server);
     (void)snprintf(settings, sizeof(settings),
@@ -112,7 +107,6 @@ static int start_all(void **state)
 
 static int end_all(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_destroy(&nodes[i]);
     zookeeper_server_destroy(&server);
@@ -137,13 +131,12 @@ static void start_heir(struct cluster_node *n)
     cluster_node_start(n, millraced);
 }
 
-static void a_single_node_goes_on(void **state)
+TEST(a_single_node_goes_on)
 {
     enum { LATE = 10 };
     static struct trainer t;
     struct mr_future *late[LATE];
     struct mr_replay_info info;
-    (void)state;
     begin(&t);
     push_steps(&t, 1, 20);
     save(&t);
@@ -175,7 +168,6 @@ static void a_single_node_goes_on(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_single_node_goes_on)};
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
         return 2;
@@ -183,5 +175,5 @@ int main(int argc, char **argv)
     millraced = argv[1];
     zookeeper_server_require();
     cluster_nodes_isolate();
-    return cluster_nodes_end(cmocka_run_group_tests(tests, start_all, end_all));
+    return cluster_nodes_end(tests_run(start_all, end_all));
 }

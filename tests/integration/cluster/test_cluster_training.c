@@ -7,21 +7,18 @@
  * must agree; each batch is applied once, as all nodes have it on record. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
 #include "trainer_client/examples/common/fm_model.h"

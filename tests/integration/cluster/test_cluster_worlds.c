@@ -1,17 +1,13 @@
 /* The nodes of a cluster are workers of one world, each under its own name; they meet at one of them. What a
  * worker has left on a node stays there from world to world, and a node that was killed comes again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/rpc/node_network.h"
 #include "tests/integration/rpc/rpc_workers.h"
+#include "tests/test.h"
 
 #define NODES         3u
 #define WORKER        NODES /* the rank of the only program */
@@ -26,7 +22,6 @@ static struct cluster_node nodes[NODES];
 static int start_all(void **state)
 {
     static char settings[2048];
-    (void)state;
     zookeeper_server_create(&server);
     for (uint32_t i = 0; i < NODES; i++) {
         (void)snprintf(settings, sizeof(settings),
@@ -41,7 +36,6 @@ static int start_all(void **state)
 
 static int end_all(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_destroy(&nodes[i]);
     zookeeper_server_destroy(&server);
@@ -78,10 +72,9 @@ static uint64_t train(struct mr_rpc *rpc, const char *node)
     return before;
 }
 
-static void test_each_node_is_a_worker_of_its_own_name(void **state)
+TEST(test_each_node_is_a_worker_of_its_own_name)
 {
     struct rpc_workers workers;
-    (void)state;
     join(&workers);
     struct mr_rpc *rpc = workers.rpcs[0];
     for (uint32_t i = 0; i < NODES; i++) {
@@ -103,10 +96,9 @@ static void test_each_node_is_a_worker_of_its_own_name(void **state)
     rpc_workers_leave(&workers, MR_OK);
 }
 
-static void test_a_node_is_killed_and_comes_again(void **state)
+TEST(test_a_node_is_killed_and_comes_again)
 {
     struct rpc_workers workers;
-    (void)state;
     join(&workers);
     assert_int_equal(train(workers.rpcs[0], "n0"), 0);
     assert_int_equal(train(workers.rpcs[0], "n2"), 0);
@@ -124,10 +116,9 @@ static void test_a_node_is_killed_and_comes_again(void **state)
 }
 
 /* The node where they meet: nobody can leave together with the others, and all meet there again. */
-static void test_the_rendezvous_is_killed_and_comes_again(void **state)
+TEST(test_the_rendezvous_is_killed_and_comes_again)
 {
     struct rpc_workers workers;
-    (void)state;
     join(&workers);
     for (uint32_t i = 0; i < NODES; i++) /* all of them know that the world is complete */
         rpc_workers_string(workers.rpcs[0], i, "whoami", NULL, 0, nodes[i].name);
@@ -147,11 +138,6 @@ static void test_the_rendezvous_is_killed_and_comes_again(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_node_is_a_worker_of_its_own_name),
-        cmocka_unit_test(test_a_node_is_killed_and_comes_again),
-        cmocka_unit_test(test_the_rendezvous_is_killed_and_comes_again),
-    };
     if (argc != 4) {
         (void)fprintf(stderr, "usage: %s MILLRACED MODULE LAYERS_MODULE\n", argv[0]);
         return 2;
@@ -161,5 +147,5 @@ int main(int argc, char **argv)
     layers = argv[3];
     zookeeper_server_require();
     cluster_nodes_isolate();
-    return cluster_nodes_end(cmocka_run_group_tests(tests, start_all, end_all));
+    return cluster_nodes_end(tests_run(start_all, end_all));
 }

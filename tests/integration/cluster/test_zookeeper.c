@@ -1,21 +1,17 @@
 /* The coordinator against a real ZooKeeper server: sessions, the map, who leads, and answers that are
  * lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <zookeeper/zookeeper.h>
-#include <cmocka.h>
 
 #include "ps/cluster/zookeeper.h"
 #include "ps/cluster/zookeeper_calls.h"
 #include "dataplane/wire/base/clock.h"
 #include "tests/integration/cluster/cut_proxy.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/test.h"
 
 #define SESSION_MS 1000u
 #define LIMIT_S    60
@@ -232,24 +228,21 @@ static enum ps_member_written outcome_of(struct node *n)
 
 static int start_server(void **state)
 {
-    (void)state;
     zookeeper_server_create(&server);
     return 0;
 }
 
 static int stop_server(void **state)
 {
-    (void)state;
     zookeeper_server_destroy(&server);
     return 0;
 }
 
 /* ---- tests ---- */
 
-static void test_a_node_alone(void **state)
+TEST(test_a_node_alone)
 {
     static struct node a;
-    (void)state;
     start(&a, "a", 11, server.port, "alone", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     assert_int_equal(a.map.epoch, 0);
@@ -288,10 +281,9 @@ static void test_a_node_alone(void **state)
 }
 
 /* Changes wake all nodes several times, and each write is synced by a majority of the servers. */
-static void test_rounds_without_news_write_nothing(void **state)
+TEST(test_rounds_without_news_write_nothing)
 {
     static struct node a;
-    (void)state;
     start(&a, "a", 11, server.port, "quiet", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     const uint64_t began_us = mr_clock_boot_us(), confirmed = a.confirmed_count;
@@ -315,12 +307,11 @@ static void test_rounds_without_news_write_nothing(void **state)
 #define MANY 12u
 
 /* Each node reads its own entry, and the leader those of all. */
-static void test_reads_do_not_grow_with_the_square(void **state)
+TEST(test_reads_do_not_grow_with_the_square)
 {
     static struct node n[MANY];
     char name[8];
     unsigned led = 0, of_all = 0;
-    (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
         (void)snprintf(name, sizeof(name), "n%u", i);
         start(&n[i], name, i + 1, server.port, "many", "");
@@ -537,10 +528,9 @@ static unsigned form(const struct zookeeper_server *s, const char *cluster, uint
 /* ZooKeeper's own default of the tick. A server whose log takes a second for each sync has the map after as
  * many seconds; the lease is not renewed meanwhile. Where sessions are longer than those that were asked for,
  * rounds are rarer, too. */
-static void test_a_cluster_forms_in_few_writes(void **state)
+TEST(test_a_cluster_forms_in_few_writes)
 {
     struct zookeeper_server slow;
-    (void)state;
     zookeeper_server_create_with(&slow, 2000);
     session_ms = 40000;
     assert_true(form(&slow, "forms", 40000000) <= 10);
@@ -549,10 +539,9 @@ static void test_a_cluster_forms_in_few_writes(void **state)
     zookeeper_server_destroy(&slow);
 }
 
-static void test_two_nodes(void **state)
+TEST(test_two_nodes)
 {
     static struct node a, b;
-    (void)state;
     start(&a, "a", 1, server.port, "two", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     start(&b, "b", 2, server.port, "two", "");
@@ -589,11 +578,10 @@ static void test_two_nodes(void **state)
 }
 
 /* What a change became is not known when its answer is lost; the next view tells. */
-static void test_a_lost_answer(void **state)
+TEST(test_a_lost_answer)
 {
     static struct node a;
     struct cut_proxy proxy;
-    (void)state;
     cut_proxy_start(&proxy, server.port);
     start(&a, "a", 1, proxy.port, "lost", "");
     WAIT_FOR(&a, a.view_count > 0);
@@ -620,10 +608,9 @@ static void test_a_lost_answer(void **state)
     cut_proxy_stop(&proxy);
 }
 
-static void test_a_name_is_one_process_s(void **state)
+TEST(test_a_name_is_one_process_s)
 {
     static struct node a, other;
-    (void)state;
     start(&a, "a", 1, server.port, "names", "");
     WAIT_FOR(&a, a.view_count > 0);
     start(&other, "a", 2, server.port, "names", "");
@@ -636,10 +623,9 @@ static void test_a_name_is_one_process_s(void **state)
     zookeeper_stop(&other);
 }
 
-static void test_credentials(void **state)
+TEST(test_credentials)
 {
     static struct node a, stranger;
-    (void)state;
     start(&a, "a", 1, server.port, "secret", "ads:pony");
     WAIT_FOR(&a, a.view_count > 0);
     start(&stranger, "b", 2, server.port, "secret", "");
@@ -653,11 +639,10 @@ static void test_credentials(void **state)
 }
 
 /* Nodes that have started before the server show what they have as soon as it is there. */
-static void test_credentials_of_those_who_wait(void **state)
+TEST(test_credentials_of_those_who_wait)
 {
     static struct node nodes[CLUSTERS * WAITING];
     static const char *const clusters[CLUSTERS] = {"patient", "calm"};
-    (void)state;
     zookeeper_server_kill(&server);
     for (uint32_t i = 0; i < CLUSTERS * WAITING; i++) {
         char name[16];
@@ -671,10 +656,9 @@ static void test_credentials_of_those_who_wait(void **state)
         zookeeper_stop(&nodes[i]);
 }
 
-static void test_the_catalogue(void **state)
+TEST(test_the_catalogue)
 {
     static struct node a, b;
-    (void)state;
     start(&a, "a", 1, server.port, "features", "");
     WAIT_FOR(&a, a.view_count > 0);
     start(&b, "b", 2, server.port, "features", "");
@@ -715,11 +699,10 @@ static void test_the_catalogue(void **state)
     zookeeper_stop(&b);
 }
 
-static void test_a_lost_answer_about_the_catalogue(void **state)
+TEST(test_a_lost_answer_about_the_catalogue)
 {
     static struct node a;
     struct cut_proxy proxy;
-    (void)state;
     cut_proxy_start(&proxy, server.port);
     start(&a, "a", 1, proxy.port, "lost_features", "");
     WAIT_FOR(&a, a.view_count > 0);
@@ -742,7 +725,6 @@ static void ignore_event(zhandle_t *handle, int type, int state, const char *pat
 {
     (void)handle;
     (void)type;
-    (void)state;
     (void)path;
     (void)context;
 }
@@ -761,10 +743,9 @@ static void overwrite(const char *path, const char *text)
     (void)zookeeper_close(handle);
 }
 
-static void test_what_is_no_map(void **state)
+TEST(test_what_is_no_map)
 {
     static struct node a;
-    (void)state;
     start(&a, "a", 1, server.port, "broken", "");
     WAIT_FOR(&a, a.view_count > 0);
     propose(&a, 1);
@@ -788,11 +769,10 @@ static void test_what_is_no_map(void **state)
 }
 
 /* A node that is cut off: the others see that its session has died, and it learns that when it is back. */
-static void test_a_session_dies(void **state)
+TEST(test_a_session_dies)
 {
     static struct node a, b;
     struct cut_proxy proxy;
-    (void)state;
     cut_proxy_start(&proxy, server.port);
     start(&a, "a", 1, proxy.port, "cut", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
@@ -815,10 +795,9 @@ static void test_a_session_dies(void **state)
 }
 
 /* No server is in reach; then one is; then it is gone for a while, and knows everything when it is back. */
-static void test_the_server_goes_and_comes(void **state)
+TEST(test_the_server_goes_and_comes)
 {
     static struct node a;
-    (void)state;
     zookeeper_server_kill(&server);
     start(&a, "a", 1, server.port, "away", "");
     WAIT_FOR(&a, strstr(a.trouble, "no ZooKeeper server of cluster.zookeeper = 127.0.0.1:") != NULL);
@@ -837,23 +816,7 @@ static void test_the_server_goes_and_comes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_node_alone),
-        cmocka_unit_test(test_rounds_without_news_write_nothing),
-        cmocka_unit_test(test_reads_do_not_grow_with_the_square),
-        cmocka_unit_test(test_a_cluster_forms_in_few_writes),
-        cmocka_unit_test(test_two_nodes),
-        cmocka_unit_test(test_a_lost_answer),
-        cmocka_unit_test(test_a_name_is_one_process_s),
-        cmocka_unit_test(test_credentials),
-        cmocka_unit_test(test_credentials_of_those_who_wait),
-        cmocka_unit_test(test_what_is_no_map),
-        cmocka_unit_test(test_the_catalogue),
-        cmocka_unit_test(test_a_lost_answer_about_the_catalogue),
-        cmocka_unit_test(test_a_session_dies),
-        cmocka_unit_test(test_the_server_goes_and_comes),
-    };
     zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
     zookeeper_server_require();
-    return cmocka_run_group_tests(tests, start_server, stop_server);
+    return tests_run(start_server, stop_server);
 }

@@ -1,6 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,11 +8,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/command.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define JAR     "/usr/share/java/zookeeper.jar"

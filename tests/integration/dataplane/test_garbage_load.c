@@ -1,9 +1,7 @@
 /* A real node over memif while garbage comes at full speed: it says nothing on the wire and little in its
  * log, and counts every packet under its reason (which the load itself checks). */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

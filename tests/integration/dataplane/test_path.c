@@ -2,7 +2,6 @@
  * and a path below what the transport needs is refused in one line. Over a bridge, which drops what is too
  * long without a word, and over a router, which says so. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"

@@ -1,19 +1,15 @@
 /* millrace bench against a running node: what it says that it called is what the node has served, and it
  * leaves nothing behind. */
 #include <jansson.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 1000, CLIENTS = 2, RATE = 1000, STALL_MS = 300, LATE_MS = 100, WAIT_MS = 60000 };

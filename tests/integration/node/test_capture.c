@@ -1,17 +1,14 @@
 /* `millrace capture` of a real node, over af_packet and over sockets, as tshark with the dissector decodes
  * its * files. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/test.h"
 #include "tests/unit/tools/capture/tshark.h"
 #include "tests/wait.h"
 

@@ -2,7 +2,6 @@
  * hang, its lines in the journal; and its configuration, read again while it serves. */
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>

@@ -1,10 +1,7 @@
 #include "tests/integration/rpc/node_network.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "trainer_client/examples/common/nll_loss.h"
+#include "tests/test.h"
 
 enum { BATCH = 8, INPUTS = 4, CLASSES = 3 };
 #define NETWORK_TEXT "input 4; linear 4 16; relu; dropout 0.25; linear 16 3; log_softmax"

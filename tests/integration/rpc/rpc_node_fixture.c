@@ -1,12 +1,9 @@
 #include "tests/integration/rpc/rpc_node_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 const char *rpc_node_module, *rpc_node_no_module, *rpc_node_millrace;
 uint32_t rpc_node_cores;

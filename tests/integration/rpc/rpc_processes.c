@@ -1,17 +1,14 @@
 #include "rpc_processes.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { WORKERS_MAX = 8 };
 

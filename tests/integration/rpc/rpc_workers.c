@@ -2,14 +2,10 @@
 #include "tests/integration/end_with_test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *arguments,

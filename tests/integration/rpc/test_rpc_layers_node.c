@@ -1,13 +1,10 @@
 /* A node that loads the module of layers: a worker makes a network there, has it computed and trains it; the
  * node ends well with a network that is still referred to, and goes on where it has saved after it was
  * killed. */
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
-#include "tests/integration/program.h"
 #include "tests/integration/rpc/node_network.h"
 #include "tests/integration/rpc/rpc_workers.h"
 #include "tests/test.h"

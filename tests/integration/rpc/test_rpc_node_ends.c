@@ -1,7 +1,6 @@
 /* Ends: of a node that is stopped, killed or restarted, of workers, and of their worlds. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include "tests/integration/rpc/rpc_node_fixture.h"

@@ -1,17 +1,14 @@
 #include "tests/integration/rpc/worker_programs.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define ARGUMENTS_MAX 40
 #define LINE_BYTES    1024

@@ -2,15 +2,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define LIMIT_S 300
 

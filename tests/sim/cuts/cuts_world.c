@@ -1,6 +1,5 @@
 #include "cuts_world.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,7 @@
 #include "chain_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #define FILTER_BYTES 64u

@@ -1,11 +1,6 @@
 #include "checkpoint_fixture.h"
 #include "tests/unit/ps/reader_each.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define ROWS_PER_RECORD 100u

@@ -1,11 +1,8 @@
 #include "cluster_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
+#include "tests/test.h"
 
 struct ps_cluster_manifest cluster_describe(const char *directory, uint64_t id, const char *const *nodes,
                                             uint32_t count)

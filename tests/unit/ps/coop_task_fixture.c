@@ -1,10 +1,7 @@
 #include "coop_task_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "fake_dp.h"
+#include "tests/test.h"
 
 uint64_t long_keys[LONG_KEYS];
 float long_gradients[LONG_KEYS * NODE_DIM];

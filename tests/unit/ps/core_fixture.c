@@ -1,13 +1,10 @@
 #include "core_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/save/save.h"
 #include "ps/server/poll.h"
+#include "tests/test.h"
 
 void core_fixture_init(struct core_fixture *c, uint32_t core_count, uint32_t memory_limit_mib)
 {

@@ -1,18 +1,15 @@
 #include "node_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "ps/core/core.h"
 #include "ps/core/node.h"
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/wait.h"
 

@@ -1,15 +1,12 @@
 #include "restore_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <cmocka.h>
 #include <string.h>
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "ps/core/core.h"
 #include "ps/move/cleanup.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 uint64_t keys[KEYS];

@@ -1,9 +1,6 @@
+#include "tests/test.h"
 #include "tests/unit/tools/ckpt_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 #include "tests/unit/ps/checkpoint_fixture.h"
 

@@ -1,12 +1,9 @@
 #include "tests/unit/tools/ckpt_program.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "tests/command.h"
+#include "tests/test.h"
 
 const char *ckpt_program;
 char ckpt_output_text[CKPT_OUTPUT_BYTES];

@@ -1,9 +1,5 @@
 #include "tests/unit/trainer_client/client_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 int client_set_up(void **state)
 {

@@ -1,15 +1,11 @@
 #ifndef FUTURE_NOTICE_H
 #define FUTURE_NOTICE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <poll.h>
-#include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "trainer_client/millrace.h"
+#include "tests/test.h"
 
 /* As a loop does it: it looks at the future when the descriptor says so. The first time a call may be made
  * again, and that one tells, too. */

@@ -1,10 +1,7 @@
+#include "tests/test.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_bytes)
 {

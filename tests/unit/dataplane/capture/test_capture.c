@@ -1,5 +1,4 @@
 #include <string.h>
-#include <stdlib.h>
 #include "dataplane/capture/capture.h"
 #include "dataplane/capture/view.h"
 #include "dataplane/net/bytes.h"

@@ -1,7 +1,6 @@
 /* Huge pages that are free, and that the process may not have. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include "dataplane/dpdk/hugepages.h"

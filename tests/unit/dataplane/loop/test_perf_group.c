@@ -2,7 +2,6 @@
  * software events need no processor. */
 #include <errno.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "dataplane/loop/perf_group.h"

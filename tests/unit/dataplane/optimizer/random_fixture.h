@@ -2,12 +2,8 @@
 #ifndef RANDOM_FIXTURE_H
 #define RANDOM_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 /* From TEST_SEED when set, else from the clock; printed, so that a failure can be repeated. */
 uint64_t fixture_seed(const char *test);

@@ -1,7 +1,6 @@
 /* Parameters with names: found again with what they have learnt, cut between two steps, and replaced by what
  * a checkpoint has. */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/optimizer/named_parameters.h"

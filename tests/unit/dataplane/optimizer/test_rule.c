@@ -4,7 +4,6 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
-#include "random_fixture.h"
 #include "tests/test.h"
 
 static uint32_t apply_at(const struct mr_rule *o, float learning_rate, float *const *values,

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/versions.h"
-#include "random_fixture.h"
 #include "tests/test.h"
 
 #define FLOATS 100u

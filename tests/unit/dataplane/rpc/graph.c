@@ -1,10 +1,7 @@
 #include "graph.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 struct graph *graph_new(struct mr_rpc *rpc)
 {

@@ -1,11 +1,8 @@
 #include "math_functions.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 
 static _Atomic uint32_t saved_alive, backwards;
 

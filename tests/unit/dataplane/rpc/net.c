@@ -2,20 +2,17 @@
 #include "dataplane/wire/format/capability.h"
 
 #include <linux/futex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define SKIP_STEP_US    20000u

@@ -1,11 +1,8 @@
 #include "references_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/rpc/rref/rref_count_internal.h"
+#include "tests/test.h"
 
 struct port {
     struct world *world;

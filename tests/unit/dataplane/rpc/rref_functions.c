@@ -1,13 +1,10 @@
 #include "rref_functions.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 void destroy_counted(void *object)

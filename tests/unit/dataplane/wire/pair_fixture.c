@@ -1,11 +1,7 @@
 #include "pair_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
 #include "dataplane/wire/endpoint_internal.h"
+#include "tests/test.h"
 
 struct pair p;
 

@@ -1,6 +1,5 @@
 /* Chains: links in order, what counts of each, and every way in which a parent is not the one it should
  * be. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

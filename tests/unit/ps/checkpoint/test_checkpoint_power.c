@@ -3,7 +3,6 @@
  * next save must succeed.
  *
  * MILLRACE_POWER_SEEDS: fates drawn for each change (6 unless set). */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

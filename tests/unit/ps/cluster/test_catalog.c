@@ -1,12 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/format/op.h"
 #include "ps/cluster/catalog.h"
+#include "tests/test.h"
 
 static struct ps_cluster_catalog catalog, next;
 static uint32_t ids[8];
@@ -65,7 +62,6 @@ static int begin(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("item", 4)};
     struct ps_catalog_request request = request_to_create(features, 2);
-    (void)state;
     memset(&catalog, 0, sizeof(catalog));
     if (ask(&request) != PS_CATALOG_WRITES)
         return -1;
@@ -74,12 +70,11 @@ static int begin(void **state)
     return ask(&request) == PS_CATALOG_MADE ? 0 : -1;
 }
 
-static void test_create(void **state)
+TEST(test_create, begin)
 {
     const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4),
                                           mr_feature_table("ad", 8)};
     struct ps_catalog_request request = request_to_create(features, 3);
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     assert_int_equal(catalog.count, 2);
     take();
@@ -98,11 +93,10 @@ static void test_create(void **state)
 }
 
 /* A caller that is no operator has another limit. */
-static void test_create_has_the_callers_limit(void **state)
+TEST(test_create_has_the_callers_limit, begin)
 {
     const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4)};
     struct ps_catalog_request request = request_to_create(features, 2);
-    (void)state;
     request.features_max = catalog.count;
     assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNAUTHORIZED);
@@ -111,11 +105,10 @@ static void test_create_has_the_callers_limit(void **state)
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
 }
 
-static void test_create_is_all_or_nothing(void **state)
+TEST(test_create_is_all_or_nothing, begin)
 {
     const struct mr_feature features[] = {mr_feature_table("new", 8), mr_feature_table("item", 5)};
     struct ps_catalog_request request = request_to_create(features, 2);
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_FEATURE_MISMATCH);
     assert_string_equal(text, "item exists with dim 4, not 5; millrace ctl list shows its options");
@@ -128,12 +121,11 @@ static void test_create_is_all_or_nothing(void **state)
     assert_int_equal(status, MR_INVALID_ARGUMENT);
 }
 
-static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
+TEST(test_a_create_that_fails_somewhere_is_taken_back, begin)
 {
     const struct mr_feature features[] = {mr_feature_table("a", 8), mr_feature_table("b", 8)};
     const struct mr_feature other[] = {mr_feature_table("c", 8)};
     struct ps_catalog_request request = request_to_create(features, 2), third = request_to_create(other, 1);
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
     assert_int_equal(ask(&third), PS_CATALOG_WRITES);
@@ -158,10 +150,9 @@ static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
     assert_int_equal(ask(&request), PS_CATALOG_MADE);
 }
 
-static void test_only_the_last_failures_are_kept(void **state)
+TEST(test_only_the_last_failures_are_kept, begin)
 {
     const struct mr_feature f = mr_feature_table("a", 8);
-    (void)state;
     for (uint32_t i = 0; i < PS_CLUSTER_TAKEN_BACK_MAX + 3; i++) {
         struct ps_catalog_request request = request_to_create(&f, 1);
         assert_int_equal(ask(&request), PS_CATALOG_WRITES);
@@ -176,11 +167,10 @@ static void test_only_the_last_failures_are_kept(void **state)
     assert_int_equal(catalog.last_feature, 2 + PS_CLUSTER_TAKEN_BACK_MAX + 3);
 }
 
-static void test_what_decides(void **state)
+TEST(test_what_decides, begin)
 {
     const struct mr_feature f = mr_feature_table("a", 8);
     struct ps_catalog_request request = request_to_create(&f, 1);
-    (void)state;
     assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
@@ -196,11 +186,10 @@ static void test_what_decides(void **state)
     assert_int_equal(next.count, 2);
 }
 
-static void test_limits(void **state)
+TEST(test_limits, begin)
 {
     struct mr_feature f = mr_feature_table("x", 1);
     struct ps_catalog_request request = request_to_create(&f, 1);
-    (void)state;
     for (uint32_t i = 2; i < PS_CLUSTER_FEATURES_MAX; i++) {
         catalog.features[i] =
             (struct ps_cluster_feature){.id = i + 1, .is_final = true, .since = 2, .feature = f};
@@ -223,12 +212,11 @@ static struct ps_catalog_request request_to_drop(const char names[][MR_NAME_BYTE
         .kind = PS_CATALOG_DROP, .name_count = count, .names = names[0], .ids = ids};
 }
 
-static void test_drop(void **state)
+TEST(test_drop, begin)
 {
     static const char names[3][MR_NAME_BYTES] = {"item", "user", "item"};
     static const char unknown[2][MR_NAME_BYTES] = {"user", "who"};
     struct ps_catalog_request request = request_to_drop(unknown, 2);
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNKNOWN_TABLE);
     request = request_to_drop(names, 3);
@@ -254,13 +242,12 @@ static void test_drop(void **state)
     assert_int_equal(ask(&other), PS_CATALOG_WRITES);
 }
 
-static void test_alter(void **state)
+TEST(test_alter, begin)
 {
     struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("user", 8)};
     features[1].learning_rate = 0.5f;
     struct ps_catalog_request request = {
         .kind = PS_CATALOG_ALTER, .feature_count = 2, .features = features, .may_alter = may_alter};
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
     assert_int_equal(ask(&request), PS_CATALOG_MADE);
@@ -278,13 +265,12 @@ static void test_alter(void **state)
 }
 
 /* A cluster begins with a checkpoint's features under their numbers, once, whoever asks. */
-static void test_begin(void **state)
+TEST(test_begin)
 {
     const struct mr_feature features[2] = {mr_feature_table("b", 4), mr_feature_table("a", 4)};
     uint32_t numbers[2] = {9, 4};
     struct ps_catalog_request request = {
         .kind = PS_CATALOG_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
-    (void)state;
     catalog = (struct ps_cluster_catalog){.freeze = MR_FREEZE_ADMIT, .version = 3};
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
@@ -310,14 +296,13 @@ static void test_begin(void **state)
     assert_int_equal(catalog.last_feature, 10);
 }
 
-static void test_a_cluster_that_has_begun_otherwise(void **state)
+TEST(test_a_cluster_that_has_begun_otherwise)
 {
     const struct mr_feature features[2] = {mr_feature_table("a", 4), mr_feature_table("b", 4)};
     uint32_t numbers[2] = {1, 2};
     struct ps_catalog_request create = request_to_create(&features[1], 1);
     struct ps_catalog_request request = {
         .kind = PS_CATALOG_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
-    (void)state;
     memset(&catalog, 0, sizeof(catalog));
     assert_int_equal(ask(&create), PS_CATALOG_WRITES);
     take();
@@ -329,31 +314,11 @@ static void test_a_cluster_that_has_begun_otherwise(void **state)
     assert_int_equal(ask(&request), PS_CATALOG_MADE);
 }
 
-static void test_freeze(void **state)
+TEST(test_freeze, begin)
 {
     struct ps_catalog_request request = {.kind = PS_CATALOG_FREEZE, .freeze = MR_FREEZE_ADMIT};
-    (void)state;
     assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
     assert_int_equal(ask(&request), PS_CATALOG_MADE);
     assert_int_equal(catalog.freeze, MR_FREEZE_ADMIT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_create, begin),
-        cmocka_unit_test_setup(test_create_has_the_callers_limit, begin),
-        cmocka_unit_test_setup(test_create_is_all_or_nothing, begin),
-        cmocka_unit_test_setup(test_a_create_that_fails_somewhere_is_taken_back, begin),
-        cmocka_unit_test_setup(test_only_the_last_failures_are_kept, begin),
-        cmocka_unit_test_setup(test_what_decides, begin),
-        cmocka_unit_test_setup(test_limits, begin),
-        cmocka_unit_test_setup(test_drop, begin),
-        cmocka_unit_test_setup(test_alter, begin),
-        cmocka_unit_test(test_begin),
-        cmocka_unit_test(test_a_cluster_that_has_begun_otherwise),
-        cmocka_unit_test_setup(test_freeze, begin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/format/op.h"
 #include "ps/cluster/catalog_json.h"
+#include "tests/test.h"
 
 static struct ps_cluster_catalog catalog, again;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
 static int begin(void **state)
 {
-    (void)state;
     memset(&catalog, 0, sizeof(catalog));
     catalog.version = 7;
     catalog.last_feature = 12;
@@ -54,9 +50,8 @@ static void expect_same(void)
     }
 }
 
-static void test_catalogues_are_read_as_they_were_written(void **state)
+TEST(test_catalogues_are_read_as_they_were_written, begin)
 {
-    (void)state;
     expect_same();
     catalog.taken_back[catalog.taken_back_count++] =
         (struct ps_cluster_taken_back){.since = 5, .status = MR_OUT_OF_MEMORY, .text = "\"no\" room"};
@@ -66,9 +61,8 @@ static void test_catalogues_are_read_as_they_were_written(void **state)
 }
 
 /* Whatever its names and numbers are. */
-static void test_the_largest_catalogue_fits_a_znode(void **state)
+TEST(test_the_largest_catalogue_fits_a_znode, begin)
 {
-    (void)state;
     catalog.version = INT64_MAX;
     catalog.last_feature = MR_FEATURE_ID_MAX;
     catalog.count = PS_CLUSTER_FEATURES_MAX;
@@ -91,7 +85,7 @@ static void test_the_largest_catalogue_fits_a_znode(void **state)
 }
 
 /* What a good catalogue becomes if one text in it is replaced, and what is said of it. */
-static void test_what_is_no_catalogue_is_refused(void **state)
+TEST(test_what_is_no_catalogue_is_refused, begin)
 {
     static const struct {
         const char *of, *by, *says;
@@ -116,7 +110,6 @@ static void test_what_is_no_catalogue_is_refused(void **state)
         {"\"taken_back\":[]", "\"taken_back\":[{\"since\":8}]", "since: is no number"},
         {"\"taken_back\":[]", "\"taken_back\":7", "taken_back: is no list"},
     };
-    (void)state;
     char *json = ps_cluster_catalog_json(&catalog);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         char bad[2048];
@@ -134,9 +127,8 @@ static void test_what_is_no_catalogue_is_refused(void **state)
 }
 
 /* A node that lacks what a feature needs must not read it. */
-static void test_what_features_need_makes_another_format(void **state)
+TEST(test_what_features_need_makes_another_format, begin)
 {
-    (void)state;
     char *json = ps_cluster_catalog_json(&catalog);
     assert_non_null(strstr(json, "\"format\":1,"));
     free(json);
@@ -145,15 +137,4 @@ static void test_what_features_need_makes_another_format(void **state)
     json = ps_cluster_catalog_json(&catalog);
     assert_non_null(strstr(json, "\"format\":2,"));
     free(json);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_catalogues_are_read_as_they_were_written, begin),
-        cmocka_unit_test_setup(test_what_features_need_makes_another_format, begin),
-        cmocka_unit_test_setup(test_the_largest_catalogue_fits_a_znode, begin),
-        cmocka_unit_test_setup(test_what_is_no_catalogue_is_refused, begin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/cluster/catalog_member.h"
+#include "tests/test.h"
 
 #define DEADLINE_US 1000u
 
@@ -114,7 +111,6 @@ static void take_written(void)
 
 static int begin(void **state)
 {
-    (void)state;
     memset(&catalog, 0, sizeof(catalog));
     memset(&own, 0, sizeof(own));
     other = (struct ps_cluster_features_report){.has_catalog = true};
@@ -126,7 +122,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     ps_catalog_member_destroy(&m);
     return 0;
 }
@@ -152,9 +147,8 @@ static struct ps_catalog_pending request_to_create(const struct mr_feature *f)
 }
 
 /* First the map says that it is in use, then the catalogue has the feature. */
-static void test_what_a_feature_needs_comes_into_use_first(void **state)
+TEST(test_what_a_feature_needs_comes_into_use_first, begin, end)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("t", 4);
     f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
     struct ps_catalog_pending request = request_to_create(&f);
@@ -170,9 +164,8 @@ static void test_what_a_feature_needs_comes_into_use_first(void **state)
     assert_int_equal(written.count, 1);
 }
 
-static void test_what_some_node_lacks_is_refused(void **state)
+TEST(test_what_some_node_lacks_is_refused, begin, end)
 {
-    (void)state;
     struct mr_feature f = mr_feature_table("t", 4), plain = f;
     mr_feature_set_optimizer(&f, MR_OPT_ADAM);
     f.optimizer_args[3] = 1;
@@ -189,9 +182,8 @@ static void test_what_some_node_lacks_is_refused(void **state)
     assert_int_equal(asked.writes, 1);
 }
 
-static void test_serves_once_its_entry_says_what_the_catalogue_says(void **state)
+TEST(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end)
 {
-    (void)state;
     assert_true(ps_catalog_member_is_waiting(&m));
     assert_true(view());
     assert_int_equal(asked.applied, 1);
@@ -215,9 +207,8 @@ static void test_serves_once_its_entry_says_what_the_catalogue_says(void **state
     assert_true(asked.serves);
 }
 
-static void test_a_node_that_lacks_something_does_not_serve(void **state)
+TEST(test_a_node_that_lacks_something_does_not_serve, begin, end)
 {
-    (void)state;
     catalog.version = 1;
     fails = true;
     assert_true(view());
@@ -233,9 +224,8 @@ static void test_a_node_that_lacks_something_does_not_serve(void **state)
 }
 
 /* All nodes start, and all lack what is not final: the leader takes it back all the same. */
-static void test_who_does_not_serve_settles(void **state)
+TEST(test_who_does_not_serve_settles, begin, end)
 {
-    (void)state;
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] =
         (struct ps_cluster_feature){.id = 1, .since = 1, .feature = mr_feature_table("user", 4)};
@@ -248,9 +238,8 @@ static void test_who_does_not_serve_settles(void **state)
     assert_int_equal(written.count, 0);
 }
 
-static void test_an_older_catalogue_changes_nothing(void **state)
+TEST(test_an_older_catalogue_changes_nothing, begin, end)
 {
-    (void)state;
     catalog.version = 3;
     serve_now();
     catalog.version = 2;
@@ -259,10 +248,9 @@ static void test_an_older_catalogue_changes_nothing(void **state)
     assert_int_equal(asked.applied, 1);
 }
 
-static void test_a_change_is_answered_when_everybody_has_it(void **state)
+TEST(test_a_change_is_answered_when_everybody_has_it, begin, end)
 {
     struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
-    (void)state;
     ps_catalog_member_ask(&m, &request, 0);
     assert_int_equal(asked.writes, 0);
     serve_now();
@@ -284,10 +272,9 @@ static void test_a_change_is_answered_when_everybody_has_it(void **state)
     assert_false(ps_catalog_member_is_waiting(&m));
 }
 
-static void test_a_change_that_came_too_late_is_made_again(void **state)
+TEST(test_a_change_that_came_too_late_is_made_again, begin, end)
 {
     struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
-    (void)state;
     serve_now();
     ps_catalog_member_ask(&m, &request, 0);
     catalog.version = 1;
@@ -298,13 +285,12 @@ static void test_a_change_that_came_too_late_is_made_again(void **state)
     assert_int_equal(written.version, 2);
 }
 
-static void test_a_drop_whose_answer_was_lost(void **state)
+TEST(test_a_drop_whose_answer_was_lost, begin, end)
 {
     static const char name[1][MR_NAME_BYTES] = {"user"};
     struct ps_catalog_pending request = {
         .request = {.kind = PS_CATALOG_DROP, .name_count = 1, .names = name[0], .ids = ids},
         .deadline_us = DEADLINE_US};
-    (void)state;
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] = (struct ps_cluster_feature){
         .id = 1, .is_final = true, .since = 1, .feature = mr_feature_table("user", 4)};
@@ -322,11 +308,10 @@ static void test_a_drop_whose_answer_was_lost(void **state)
     assert_int_equal(asked.writes, 1);
 }
 
-static void test_create(void **state)
+TEST(test_create, begin, end)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
     struct ps_catalog_pending request = request_to_create(&f);
-    (void)state;
     serve_now();
     ps_catalog_member_ask(&m, &request, 0);
     take_written();
@@ -353,11 +338,10 @@ static void test_create(void **state)
     assert_int_equal(asked.answers, 2);
 }
 
-static void test_a_create_that_fails_here(void **state)
+TEST(test_a_create_that_fails_here, begin, end)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
     struct ps_catalog_pending request = request_to_create(&f);
-    (void)state;
     serve_now();
     const uint32_t applied = asked.applied;
     ps_catalog_member_ask(&m, &request, 0);
@@ -380,9 +364,8 @@ static void test_a_create_that_fails_here(void **state)
     assert_string_equal(asked.text, "no room; no feature was created");
 }
 
-static void test_the_leader_settles_what_others_began(void **state)
+TEST(test_the_leader_settles_what_others_began, begin, end)
 {
-    (void)state;
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] =
         (struct ps_cluster_feature){.id = 1, .since = 1, .feature = mr_feature_table("user", 4)};
@@ -396,9 +379,8 @@ static void test_the_leader_settles_what_others_began(void **state)
     assert_true(ps_catalog_member_is_waiting(&m));
 }
 
-static void test_what_must_wait_is_tried_again(void **state)
+TEST(test_what_must_wait_is_tried_again, begin, end)
 {
-    (void)state;
     serve_now();
     must_wait = true;
     catalog.version = 1;
@@ -413,11 +395,10 @@ static void test_what_must_wait_is_tried_again(void **state)
     assert_int_equal(asked.applied, applied + 1);
 }
 
-static void test_every_call_ends(void **state)
+TEST(test_every_call_ends, begin, end)
 {
     struct ps_catalog_pending early = request_to_freeze(MR_FREEZE_ALL),
                               late = request_to_freeze(MR_FREEZE_ADMIT);
-    (void)state;
     ps_catalog_member_ask(&m, &early, 0);
     ps_catalog_member_tick(&m, DEADLINE_US - 1);
     assert_int_equal(asked.answers, 0);
@@ -436,25 +417,4 @@ static void test_every_call_ends(void **state)
     ps_catalog_member_refuse(&m, MR_SHUTTING_DOWN, "the node is stopping");
     assert_int_equal(asked.answers, 3);
     assert_null(m.pending);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end),
-        cmocka_unit_test_setup_teardown(test_what_a_feature_needs_comes_into_use_first, begin, end),
-        cmocka_unit_test_setup_teardown(test_what_some_node_lacks_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_node_that_lacks_something_does_not_serve, begin, end),
-        cmocka_unit_test_setup_teardown(test_who_does_not_serve_settles, begin, end),
-        cmocka_unit_test_setup_teardown(test_an_older_catalogue_changes_nothing, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_change_is_answered_when_everybody_has_it, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_change_that_came_too_late_is_made_again, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_drop_whose_answer_was_lost, begin, end),
-        cmocka_unit_test_setup_teardown(test_create, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_create_that_fails_here, begin, end),
-        cmocka_unit_test_setup_teardown(test_the_leader_settles_what_others_began, begin, end),
-        cmocka_unit_test_setup_teardown(test_what_must_wait_is_tried_again, begin, end),
-        cmocka_unit_test_setup_teardown(test_every_call_ends, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "ps/cluster/migration.h"
+#include "tests/test.h"
 
 static bool may(enum ps_migration_role role, enum ps_migration_state from, enum ps_migration_state to)
 {
@@ -14,14 +11,13 @@ static bool may(enum ps_migration_role role, enum ps_migration_state from, enum 
     return may;
 }
 
-static void test_each_role_has_its_way(void **state)
+TEST(test_each_role_has_its_way)
 {
     static const enum ps_migration_state ways[2][6] = {
         {PS_MIGRATION_WAITING, PS_MIGRATION_COPYING, PS_MIGRATION_FENCING, PS_MIGRATION_FENCED,
          PS_MIGRATION_INSTALLED, PS_MIGRATION_DONE},
         {PS_MIGRATION_WAITING, PS_MIGRATION_CLEANUP, PS_MIGRATION_COPYING, PS_MIGRATION_FENCED,
          PS_MIGRATION_INSTALLED, PS_MIGRATION_DONE}};
-    (void)state;
     for (uint32_t role = 0; role < 2; role++)
         for (uint32_t from = 0; from < 6; from++)
             for (uint32_t to = 0; to < 6; to++) /* no step is left out, and none goes back */
@@ -32,11 +28,10 @@ static void test_each_role_has_its_way(void **state)
     }
 }
 
-static void test_the_map_ends_it_whatever_it_does(void **state)
+TEST(test_the_map_ends_it_whatever_it_does)
 {
     static const char *const texts[PS_MIGRATION_STATES] = {
         "waiting", "cleanup", "copying", "fencing", "fenced", "installed", "failed", "cancelled", "done"};
-    (void)state;
     for (uint32_t s = 0; s < PS_MIGRATION_STATES; s++) {
         const struct ps_migration m = {.state = s};
         const bool has_ended = ps_migration_has_ended(&m);
@@ -51,13 +46,4 @@ static void test_the_map_ends_it_whatever_it_does(void **state)
     }
     /* what calls wait for is given up by the map alone */
     assert_false(may(PS_MIGRATION_SOURCE, PS_MIGRATION_FENCED, PS_MIGRATION_FAILED));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_role_has_its_way),
-        cmocka_unit_test(test_the_map_ends_it_whatever_it_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Requests that ZooKeeper's library answers, at once or late, refuses, or forgets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdlib.h>
 #include <string.h>
 #include "ps/cluster/zookeeper_calls.h"
+#include "tests/test.h"
 
 #define SHORT_US 1000u
 
@@ -84,7 +80,6 @@ int __wrap_zoo_awget_children(zhandle_t *h, const char *path, watcher_fn watch, 
 
 static int link_begin(void **state)
 {
-    (void)state;
     taken = answer = ZOK;
     is_silent = false;
     zk_link = (struct ps_zookeeper_link){.limit_us = SHORT_US};
@@ -93,13 +88,12 @@ static int link_begin(void **state)
     return 0;
 }
 
-static void answers_are_passed_on(void **state)
+TEST(answers_are_passed_on, link_begin)
 {
     char buffer[3] = "";
     int bytes = sizeof(buffer);
     struct Stat stat = {0};
     struct String_vector names;
-    (void)state;
     zk_link.limit_us = UINT64_C(60000000);
     assert_int_equal(ps_zookeeper_create(&zk_link, folder_and_entry, 2), ZOK);
     assert_int_equal(ps_zookeeper_set(&zk_link, "/p", "v", -1), ZOK);
@@ -116,13 +110,12 @@ static void answers_are_passed_on(void **state)
     (void)deallocate_String_vector(&names);
 }
 
-static void errors_are_passed_on(void **state)
+TEST(errors_are_passed_on, link_begin)
 {
     char buffer[3];
     int bytes = sizeof(buffer);
     struct Stat stat;
     struct String_vector names;
-    (void)state;
     zk_link.limit_us = UINT64_C(60000000);
     answer = ZNONODE;
     for (int refused = 0; refused < 2; refused++) { /* by the server, and by the library */
@@ -137,24 +130,13 @@ static void errors_are_passed_on(void **state)
 }
 
 /* The session ended between the library's look at it and the queue. */
-static void a_request_that_is_forgotten_ends(void **state)
+TEST(a_request_that_is_forgotten_ends, link_begin)
 {
     struct Stat stat;
-    (void)state;
     is_silent = true;
     assert_int_equal(ps_zookeeper_set(&zk_link, "/p", "v", -1), PS_ZOOKEEPER_HANGS);
     assert_true(zk_link.hangs);
     assert_int_equal(ps_zookeeper_exists(&zk_link, "/p", NULL, NULL, &stat),
                      PS_ZOOKEEPER_HANGS);      /* at once */
     forgotten(ZCLOSING, NULL, forgotten_data); /* as the handle is closed; frees the request */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(answers_are_passed_on, link_begin),
-        cmocka_unit_test_setup(errors_are_passed_on, link_begin),
-        cmocka_unit_test_setup(a_request_that_is_forgotten_ends, link_begin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

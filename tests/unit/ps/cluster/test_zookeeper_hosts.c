@@ -3,17 +3,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "ps/cluster/zookeeper_hosts.h"
 #include "tests/command.h"
+#include "tests/test.h"
 
 static char out[256], why[256];
 
@@ -41,9 +37,8 @@ static bool library_finds(const char *server)
     return true;
 }
 
-static void an_ipv4_address_beside_a_link_local_one(void **state)
+TEST(an_ipv4_address_beside_a_link_local_one)
 {
-    (void)state;
     machine("ip addr add fe80::2/64 dev link0 nodad && ip link set link0 up && ip link set link1 up");
     assert_false(library_finds("127.0.0.1:2181"));
     assert_true(ps_zookeeper_hosts("127.0.0.1:2181,[::1]:2182", out, sizeof(out), why, sizeof(why)));
@@ -54,9 +49,8 @@ static void an_ipv4_address_beside_a_link_local_one(void **state)
     assert_string_equal(out, "::ffff:127.0.0.1:2181");
 }
 
-static void an_ipv6_address_without_ipv6(void **state)
+TEST(an_ipv6_address_without_ipv6)
 {
-    (void)state;
     machine(
         "sysctl -qw net.ipv6.conf.all.addr_gen_mode=1 net.ipv6.conf.link0.addr_gen_mode=1 "
         "net.ipv6.conf.link1.addr_gen_mode=1 && ip addr add 10.9.9.1/24 dev link0 && ip link set link0 up");
@@ -65,20 +59,9 @@ static void an_ipv6_address_without_ipv6(void **state)
     assert_non_null(strstr(why, "::1 has an IPv6 address only, and no interface of this machine has one"));
 }
 
-static void names_that_nobody_knows(void **state)
+TEST(names_that_nobody_knows)
 {
-    (void)state;
     assert_false(ps_zookeeper_hosts("nowhere.invalid:2181", out, sizeof(out), why, sizeof(why)));
     assert_string_equal(out, "nowhere.invalid:2181");
     assert_non_null(strstr(why, "nowhere.invalid: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_ipv4_address_beside_a_link_local_one),
-        cmocka_unit_test(an_ipv6_address_without_ipv6),
-        cmocka_unit_test(names_that_nobody_knows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* Full or delta, through a node: what it was configured for, what it is asked for, and what is possible. */
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "node_fixture.h"
 #include "checkpoint_fixture.h"

@@ -1,5 +1,4 @@
 /* What the log says of peers that speak another version of the protocol. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

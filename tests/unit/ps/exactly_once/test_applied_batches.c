@@ -1,12 +1,9 @@
 /* Applied batches: any order within the window, and back from a stored state. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/exactly_once/applied_batches.h"
+#include "tests/test.h"
 
 static struct ps_arena *arena;
 
@@ -36,7 +33,7 @@ static void apply(struct ps_applied_batches *l, uint32_t stream, uint64_t sequen
     ps_applied_batches_add(l, id(stream, sequence));
 }
 
-static void moves_the_watermark_over_gaps_once_they_close(void **state)
+TEST(moves_the_watermark_over_gaps_once_they_close, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     assert_false(ps_applied_batches_has(l, id(4, 0)));
@@ -57,7 +54,7 @@ static void moves_the_watermark_over_gaps_once_they_close(void **state)
     assert_false(ps_applied_batches_has(l, id(4, 6)));
 }
 
-static void counts_what_is_added_twice(void **state)
+TEST(counts_what_is_added_twice, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     apply(l, 1, 0);
@@ -70,7 +67,7 @@ static void counts_what_is_added_twice(void **state)
 }
 
 /* Against an array of flags, with a window that has to grow several times and to wrap around. */
-static void agrees_with_flags_in_random_order(void **state)
+TEST(agrees_with_flags_in_random_order, make, destroy)
 {
     enum { COUNT = 60000, SPREAD = 7000 };
     struct ps_applied_batches *l = *state;
@@ -94,7 +91,7 @@ static void agrees_with_flags_in_random_order(void **state)
     assert_int_equal(ps_applied_batches_added(l, 9), added);
 }
 
-static void comes_back_from_its_stored_state(void **state)
+TEST(comes_back_from_its_stored_state, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     for (uint64_t s = 0; s < 500; s++)
@@ -117,7 +114,7 @@ static void comes_back_from_its_stored_state(void **state)
     free(bitmap);
 }
 
-static void a_full_bitmap_moves_the_watermark(void **state)
+TEST(a_full_bitmap_moves_the_watermark, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     uint64_t words[3] = {UINT64_MAX, UINT64_MAX, 0};
@@ -126,7 +123,7 @@ static void a_full_bitmap_moves_the_watermark(void **state)
     assert_int_equal(ps_applied_batches_bitmap_words(l, 65535), 0);
 }
 
-static void refuses_what_is_too_far_ahead(void **state)
+TEST(refuses_what_is_too_far_ahead, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW), NULL),
@@ -142,12 +139,11 @@ static void refuses_what_is_too_far_ahead(void **state)
     assert_false(ps_applied_batches_has(l, id(1, 1)));
 }
 
-static void want_of_memory_changes_nothing(void **state)
+TEST(want_of_memory_changes_nothing, make, destroy)
 {
     struct ps_arena *small = ps_arena_create(16 * MR_MIB);
     struct ps_applied_batches *l = ps_applied_batches_create(small, NULL);
     uint32_t stream = 0;
-    (void)state;
     assert_non_null(l);
     while (stream < PS_STREAMS_MAX &&
            ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1), NULL) == MR_OK)
@@ -161,7 +157,7 @@ static void want_of_memory_changes_nothing(void **state)
     ps_arena_destroy(small);
 }
 
-static void a_stream_is_of_one_plan(void **state)
+TEST(a_stream_is_of_one_plan, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan mine = {{1, 2}, 3}, none = {{0, 0}, 0};
@@ -188,7 +184,7 @@ static void a_stream_is_of_one_plan(void **state)
 
 /* Versions before plans wrote records without one: the first plan that asks for such a stream goes on with
  * it. */
-static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
+TEST(a_stored_stream_without_a_plan_is_adopted_once, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan mine = {{1, 2}, 3}, other = {{4, 5}, 6};
@@ -206,7 +202,7 @@ static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
     assert_null(ps_applied_batches_plan(l, 8));
 }
 
-static void the_stream_not_used_for_longest_makes_room(void **state)
+TEST(the_stream_not_used_for_longest_makes_room, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
@@ -228,7 +224,7 @@ static void the_stream_not_used_for_longest_makes_room(void **state)
 }
 
 /* Neighbours, the later number the older one. */
-static void the_least_used_goes_whatever_its_number(void **state)
+TEST(the_least_used_goes_whatever_its_number, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
@@ -245,7 +241,7 @@ static void the_least_used_goes_whatever_its_number(void **state)
 }
 
 /* By a claim, that is; what it learns is as of the last one of all. */
-static void a_stream_used_again_stays_for_longer(void **state)
+TEST(a_stream_used_again_stays_for_longer, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
@@ -265,7 +261,7 @@ static void a_stream_used_again_stays_for_longer(void **state)
     }
 }
 
-static void the_window_grows_when_it_must(void **state)
+TEST(the_window_grows_when_it_must, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     apply(l, 2, 0);
@@ -277,7 +273,7 @@ static void the_window_grows_when_it_must(void **state)
     assert_int_equal(ps_applied_batches_count(l, 2), 3);
 }
 
-static void a_stored_state_may_fill_the_window(void **state)
+TEST(a_stored_state_may_fill_the_window, make, destroy)
 {
     struct ps_applied_batches *l = *state;
     enum { WORDS = PS_APPLIED_BATCHES_WINDOW / 64 };
@@ -347,7 +343,7 @@ static uint32_t flood(struct ps_applied_batches *l, uint8_t clients)
 }
 
 /* Neither with many new streams, nor under many uuids. */
-static void nobody_makes_another_forget_its_stream(void **state)
+TEST(nobody_makes_another_forget_its_stream, make_guarded, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct ps_stream_user pipeline = {(const uint8_t[MR_UUID_BYTES]){1}, 0};
@@ -377,7 +373,7 @@ static void nobody_makes_another_forget_its_stream(void **state)
 
 /* However many uuids it claims, a network makes a quarter of all streams; then those of its own make room
  * that nobody uses, and others' do not. */
-static void a_network_has_its_share_of_streams(void **state)
+TEST(a_network_has_its_share_of_streams, make_guarded, destroy)
 {
     struct ps_applied_batches *l = *state;
     const uint64_t attackers = 66, trainers = 77;
@@ -397,7 +393,7 @@ static void a_network_has_its_share_of_streams(void **state)
 }
 
 /* Without its session a stream stays for some time, which a push of anybody begins anew. */
-static void a_stream_that_is_not_used_makes_room(void **state)
+TEST(a_stream_that_is_not_used_makes_room, make_guarded, destroy)
 {
     struct ps_applied_batches *l = *state;
     const struct ps_stream_user pipeline = {(const uint8_t[MR_UUID_BYTES]){1}, 0};
@@ -414,7 +410,7 @@ static void a_stream_that_is_not_used_makes_room(void **state)
 }
 
 /* What a checkpoint brings is kept as if it had just been used, and needs no room of anybody. */
-static void what_is_loaded_stays_for_some_time(void **state)
+TEST(what_is_loaded_stays_for_some_time, make_guarded, destroy)
 {
     struct ps_applied_batches *l = *state;
     const uint64_t word = 1;
@@ -424,31 +420,4 @@ static void what_is_loaded_stays_for_some_time(void **state)
     assert_int_equal(claim(l, 60000, 200), MR_BUSY);
     now_s += PS_PUSH_STREAM_KEPT_S;
     assert_int_equal(claim(l, 60000, 200), MR_OK);
-}
-
-int main(void)
-{
-#define GUARDED(name) cmocka_unit_test_setup_teardown(name, make_guarded, destroy)
-#define TEST(name)    cmocka_unit_test_setup_teardown(name, make, destroy)
-    const struct CMUnitTest tests[] = {
-        GUARDED(nobody_makes_another_forget_its_stream),
-        GUARDED(a_network_has_its_share_of_streams),
-        GUARDED(a_stream_that_is_not_used_makes_room),
-        GUARDED(what_is_loaded_stays_for_some_time),
-        TEST(moves_the_watermark_over_gaps_once_they_close),
-        TEST(counts_what_is_added_twice),
-        TEST(agrees_with_flags_in_random_order),
-        TEST(comes_back_from_its_stored_state),
-        TEST(a_full_bitmap_moves_the_watermark),
-        TEST(refuses_what_is_too_far_ahead),
-        TEST(want_of_memory_changes_nothing),
-        TEST(a_stream_is_of_one_plan),
-        TEST(a_stored_stream_without_a_plan_is_adopted_once),
-        TEST(the_stream_not_used_for_longest_makes_room),
-        TEST(the_least_used_goes_whatever_its_number),
-        TEST(a_stream_used_again_stays_for_longer),
-        TEST(the_window_grows_when_it_must),
-        TEST(a_stored_state_may_fill_the_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

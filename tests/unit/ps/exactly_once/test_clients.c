@@ -1,11 +1,8 @@
 /* Last steps by client, and who is forgotten when there are too many. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "ps/exactly_once/clients.h"
+#include "tests/test.h"
 
 static struct ps_arena *arena;
 
@@ -29,7 +26,7 @@ static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
     memcpy(uuid, halves, MR_UUID_BYTES);
 }
 
-static void steps_never_fall(void **state)
+TEST(steps_never_fall, make, destroy)
 {
     struct ps_clients *c = *state;
     uint8_t a[MR_UUID_BYTES], b[MR_UUID_BYTES];
@@ -45,7 +42,7 @@ static void steps_never_fall(void **state)
     assert_int_equal(ps_clients_last_step(c, a), 0);
 }
 
-static void lists_all_of_them(void **state)
+TEST(lists_all_of_them, make, destroy)
 {
     struct ps_clients *c = *state;
     uint32_t used = 0;
@@ -64,7 +61,7 @@ static void lists_all_of_them(void **state)
     assert_int_equal(sum, 5050);
 }
 
-static void forgets_the_silent_first(void **state)
+TEST(forgets_the_silent_first, make, destroy)
 {
     struct ps_clients *c = *state;
     uint8_t busy[MR_UUID_BYTES], silent[MR_UUID_BYTES], uuid[MR_UUID_BYTES];
@@ -80,15 +77,4 @@ static void forgets_the_silent_first(void **state)
     assert_int_equal(ps_clients_last_step(c, busy), 40 * PS_CLIENTS_MAX);
     assert_int_equal(ps_clients_last_step(c, silent), 0);
     assert_int_equal(ps_clients_last_step(c, uuid), 1);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
-    const struct CMUnitTest tests[] = {
-        TEST(steps_never_fall),
-        TEST(lists_all_of_them),
-        TEST(forgets_the_silent_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

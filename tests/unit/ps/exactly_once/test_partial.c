@@ -1,21 +1,17 @@
 /* Partly applied batches are remembered until they are applied, as ranges; beside a plain model that has a
  * set of partitions for each batch. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "ps/exactly_once/partial.h"
+#include "tests/test.h"
 
-static void are_found_until_they_are_applied(void **state)
+TEST(are_found_until_they_are_applied)
 {
     const struct ps_partial entries[3] = {{5, 7, ps_partitions_range(1, 2)},
                                           {8, 8, ps_partitions_range(1, 3)},
                                           {10, 10, ps_partitions_range(1, 3)}};
     struct ps_partials p = {0};
-    (void)state;
     assert_null(ps_partials_find(&p, 5));
     assert_true(ps_partials_set(&p, entries, 3));
     ps_partials_remove(&p, 6);
@@ -30,11 +26,10 @@ static void are_found_until_they_are_applied(void **state)
     assert_null(ps_partials_find(&p, 5));
 }
 
-static void ranges_that_meet_are_one(void **state)
+TEST(ranges_that_meet_are_one)
 {
     const struct ps_partition_set all = ps_partitions_all(), some = ps_partitions_range(3, 9);
     struct ps_partials p = {0};
-    (void)state;
     assert_int_equal(ps_partials_add(&p, &(struct ps_partial){10, 19, some}), MR_OK);
     assert_int_equal(ps_partials_add(&p, &(struct ps_partial){30, 39, some}), MR_OK);
     assert_int_equal(p.count, 2);
@@ -55,11 +50,10 @@ static void ranges_that_meet_are_one(void **state)
     ps_partials_clear(&p);
 }
 
-static void too_many_ranges_are_refused(void **state)
+TEST(too_many_ranges_are_refused)
 {
     struct ps_partials p = {0};
     struct ps_partial *entries = calloc(PS_PARTIALS_MAX, sizeof(*entries));
-    (void)state;
     assert_non_null(entries);
     for (uint64_t i = 0; i < PS_PARTIALS_MAX; i++)
         entries[i] = (struct ps_partial){2 * i, 2 * i, ps_partitions_range(0, 1)};
@@ -158,20 +152,8 @@ static void random_steps(uint64_t seed)
     ps_partials_clear(&p);
 }
 
-static void says_what_a_model_says(void **state)
+TEST(says_what_a_model_says)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++)
         random_steps(seed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(are_found_until_they_are_applied),
-        cmocka_unit_test(ranges_that_meet_are_one),
-        cmocka_unit_test(too_many_ranges_are_refused),
-        cmocka_unit_test(says_what_a_model_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

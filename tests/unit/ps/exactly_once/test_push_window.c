@@ -1,16 +1,12 @@
 /* The window over numbers of pushes: next to a plain set, at its edges, and through its stored form. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/exactly_once/push_window.h"
+#include "tests/test.h"
 
-static void in_order_the_floor_follows(void **state)
+TEST(in_order_the_floor_follows)
 {
     struct ps_push_window w = {0};
-    (void)state;
     for (uint64_t n = 1; n <= 3 * MR_PUSH_WINDOW; n++) {
         assert_false(ps_push_window_has(&w, n));
         assert_int_equal(ps_push_window_add(&w, n), 0);
@@ -21,10 +17,9 @@ static void in_order_the_floor_follows(void **state)
         assert_int_equal(w.bits[i], 0);
 }
 
-static void a_gap_holds_the_floor_until_it_is_filled(void **state)
+TEST(a_gap_holds_the_floor_until_it_is_filled)
 {
     struct ps_push_window w = {0};
-    (void)state;
     for (uint64_t n = 2; n <= MR_PUSH_WINDOW; n++)
         assert_int_equal(ps_push_window_add(&w, n), 0);
     assert_int_equal(w.floor, 0);
@@ -34,10 +29,9 @@ static void a_gap_holds_the_floor_until_it_is_filled(void **state)
     assert_int_equal(w.floor, MR_PUSH_WINDOW);
 }
 
-static void a_number_beyond_the_window_gives_up_what_is_missing(void **state)
+TEST(a_number_beyond_the_window_gives_up_what_is_missing)
 {
     struct ps_push_window w = {0};
-    (void)state;
     for (uint64_t n = 3; n <= MR_PUSH_WINDOW; n++)
         ps_push_window_add(&w, n);
     assert_int_equal(ps_push_window_gives_up(&w, MR_PUSH_WINDOW + 1), 1);
@@ -49,10 +43,9 @@ static void a_number_beyond_the_window_gives_up_what_is_missing(void **state)
     assert_int_equal(w.floor, MR_PUSH_WINDOW + 1);
 }
 
-static void a_number_far_ahead_gives_up_all_before(void **state)
+TEST(a_number_far_ahead_gives_up_all_before)
 {
     struct ps_push_window w = {0};
-    (void)state;
     ps_push_window_add(&w, 1);
     ps_push_window_add(&w, 7);
     assert_int_equal(ps_push_window_add(&w, MR_PUSH_NUMBER_MAX), MR_PUSH_NUMBER_MAX - MR_PUSH_WINDOW - 2);
@@ -114,9 +107,8 @@ static uint32_t random_below(uint64_t *random, uint32_t bound)
 }
 
 /* Numbers mostly near the newest, some repeated, some far behind, some dropped, a jump now and then. */
-static void agrees_with_a_plain_set(void **state)
+TEST(agrees_with_a_plain_set)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         static struct model model;
         struct ps_push_window w = {0};
@@ -143,11 +135,10 @@ static void agrees_with_a_plain_set(void **state)
     }
 }
 
-static void is_stored_from_the_floor_on(void **state)
+TEST(is_stored_from_the_floor_on)
 {
     struct ps_push_window w = {0}, back;
     uint64_t words[PS_PUSH_WINDOW_WORDS];
-    (void)state;
     for (uint64_t n = 1; n <= 100; n++)
         ps_push_window_add(&w, n);
     assert_int_equal(ps_push_window_store(&w, words), 0);
@@ -160,17 +151,4 @@ static void is_stored_from_the_floor_on(void **state)
     assert_memory_equal(&back, &w, sizeof(w));
     ps_push_window_load(&back, 99, (const uint64_t[]){7}, 1); /* a floor that could be higher */
     assert_int_equal(back.floor, 102);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_order_the_floor_follows),
-        cmocka_unit_test(a_gap_holds_the_floor_until_it_is_filled),
-        cmocka_unit_test(a_number_beyond_the_window_gives_up_what_is_missing),
-        cmocka_unit_test(a_number_far_ahead_gives_up_all_before),
-        cmocka_unit_test(agrees_with_a_plain_set),
-        cmocka_unit_test(is_stored_from_the_floor_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

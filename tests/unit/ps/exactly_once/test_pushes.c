@@ -1,13 +1,10 @@
 /* Records of numbered pushes by client and push stream: what is reported of a push, what a checkpoint
  * makes durable, who is forgotten. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/exactly_once/pushes.h"
+#include "tests/test.h"
 
 #define STREAM 0x0100 /* the only core's */
 
@@ -51,7 +48,7 @@ static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_i
     return ps_pushes_finish(p, &id);
 }
 
-static void each_client_and_stream_has_its_own(void **state)
+TEST(each_client_and_stream_has_its_own, make, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -64,7 +61,7 @@ static void each_client_and_stream_has_its_own(void **state)
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
-static void a_push_under_way_is_not_begun_again(void **state)
+TEST(a_push_under_way_is_not_begun_again, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id first = {a, STREAM, 1, 0}, second = {a, STREAM, 2, 0};
@@ -84,7 +81,7 @@ static void a_push_under_way_is_not_begun_again(void **state)
     assert_int_equal(look_up(p, a, STREAM, MR_PUSH_WINDOW + 1), PS_PUSH_NEW);
 }
 
-static void as_many_run_as_there_is_room_for(void **state)
+TEST(as_many_run_as_there_is_room_for, make, destroy)
 {
     struct ps_pushes *p = *state;
     for (uint64_t n = 1; n <= PS_PUSH_RUNNING_MAX; n++) {
@@ -98,7 +95,7 @@ static void as_many_run_as_there_is_room_for(void **state)
     assert_int_equal(look_up(p, a, STREAM, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
 }
 
-static void what_was_cleared_under_way_is_not_marked(void **state)
+TEST(what_was_cleared_under_way_is_not_marked, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 1, 0};
@@ -111,7 +108,7 @@ static void what_was_cleared_under_way_is_not_marked(void **state)
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
 }
 
-static void only_a_published_cut_is_durable(void **state)
+TEST(only_a_published_cut_is_durable, make, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -134,7 +131,7 @@ static void only_a_published_cut_is_durable(void **state)
     assert_int_equal(ps_pushes_durable(p, b, STREAM), 1);
 }
 
-static void a_cut_advances_from_floor_to_floor(void **state)
+TEST(a_cut_advances_from_floor_to_floor, make, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -156,7 +153,7 @@ static void a_cut_advances_from_floor_to_floor(void **state)
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 3);
 }
 
-static void lists_what_is_worth_keeping(void **state)
+TEST(lists_what_is_worth_keeping, make, destroy)
 {
     struct ps_pushes *p = *state;
     uint32_t count = 0;
@@ -180,7 +177,7 @@ static void load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end
     assert_int_equal(ps_pushes_load(p, &piece, &partitions), MR_OK);
 }
 
-static void a_loaded_stream_goes_on_where_it_was(void **state)
+TEST(a_loaded_stream_goes_on_where_it_was, make, destroy)
 {
     struct ps_pushes *p = *state;
     load(p, 0, MR_PARTITION_COUNT, 10, 2);
@@ -193,7 +190,7 @@ static void a_loaded_stream_goes_on_where_it_was(void **state)
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 10);
 }
 
-static void pieces_of_a_stream_are_told_apart(void **state)
+TEST(pieces_of_a_stream_are_told_apart, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 12, 0};
@@ -221,7 +218,7 @@ static void pieces_of_a_stream_are_told_apart(void **state)
 
 /* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of:
  * numbers without keys there are not waited for. */
-static void unknown_partitions_become_known_by_their_keys(void **state)
+TEST(unknown_partitions_become_known_by_their_keys, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 12, 0};
@@ -243,7 +240,7 @@ static void unknown_partitions_become_known_by_their_keys(void **state)
 }
 
 /* Its earlier numbers that can still come are those that the client may have in flight. */
-static void a_partition_that_becomes_known_late_gives_nothing_up(void **state)
+TEST(a_partition_that_becomes_known_late_gives_nothing_up, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 5000, 0};
@@ -256,7 +253,7 @@ static void a_partition_that_becomes_known_late_gives_nothing_up(void **state)
     assert_false(ps_pushes_has(p, &(struct ps_push_id){a, STREAM, 4999, 0}, 2000));
 }
 
-static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
+TEST(what_is_forgotten_of_some_partitions_is_unknown, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 1, 0};
@@ -272,7 +269,7 @@ static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
-static void numbers_that_do_not_come_are_skipped(void **state)
+TEST(numbers_that_do_not_come_are_skipped, make, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id last = {a, STREAM, 5000, 0}, running = {a, STREAM, 5003, 0};
@@ -291,7 +288,7 @@ static void numbers_that_do_not_come_are_skipped(void **state)
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 5005);
 }
 
-static void pieces_that_become_alike_are_joined(void **state)
+TEST(pieces_that_become_alike_are_joined, make, destroy)
 {
     struct ps_pushes *p = *state;
     load(p, 0, 100, 10, 0);
@@ -303,7 +300,7 @@ static void pieces_that_become_alike_are_joined(void **state)
     assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_APPLIED);
 }
 
-static void forgets_the_silent_first(void **state)
+TEST(forgets_the_silent_first, make, destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -367,7 +364,7 @@ static uint32_t flood(struct ps_pushes *p)
     return waited;
 }
 
-static void a_flood_of_clients_forgets_nobody_who_may_come_back(void **state)
+TEST(a_flood_of_clients_forgets_nobody_who_may_come_back, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -376,7 +373,7 @@ static void a_flood_of_clients_forgets_nobody_who_may_come_back(void **state)
     assert_int_equal(ps_pushes_forgotten(p), 0);
 }
 
-static void a_client_with_a_session_is_never_forgotten(void **state)
+TEST(a_client_with_a_session_is_never_forgotten, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -392,7 +389,7 @@ static void a_client_with_a_session_is_never_forgotten(void **state)
 }
 
 /* Push streams of one client make room for each other, and leave room for others. */
-static void a_client_has_its_share_of_streams(void **state)
+TEST(a_client_has_its_share_of_streams, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     push(p, a, STREAM, 1);
@@ -426,7 +423,7 @@ static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
 
 /* Three networks that take what they can, under however many uuids, leave room for the trainers of a
  * fourth. */
-static void a_network_has_its_share_of_streams(void **state)
+TEST(a_network_has_its_share_of_streams, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     const uint32_t trainers = 1024;
@@ -444,7 +441,7 @@ static void a_network_has_its_share_of_streams(void **state)
 }
 
 /* A network whose trainers were started anew many times is not held up by those that have ended. */
-static void a_network_forgets_streams_of_its_own(void **state)
+TEST(a_network_forgets_streams_of_its_own, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id other = {b, STREAM, 1, 2};
@@ -469,7 +466,7 @@ static void a_network_forgets_streams_of_its_own(void **state)
 
 /* A push stream that a restore brought counts for its network from its next push on, and for the next one
  * when its client has moved. */
-static void a_stream_counts_for_the_network_of_its_client(void **state)
+TEST(a_stream_counts_for_the_network_of_its_client, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -490,7 +487,7 @@ static void a_stream_counts_for_the_network_of_its_client(void **state)
 }
 
 /* Also of those that a checkpoint brought back, whatever the order of its records. */
-static void forgets_the_silent_first_after_a_restore(void **state)
+TEST(forgets_the_silent_first_after_a_restore, make, destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -522,7 +519,7 @@ static void forgets_the_silent_first_after_a_restore(void **state)
 
 /* Push streams that come with partitions make room among those that nobody will ask for, while there are
  * some. */
-static void streams_that_come_take_the_place_of_the_silent_first(void **state)
+TEST(streams_that_come_take_the_place_of_the_silent_first, make_guarded, destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -546,7 +543,7 @@ static void streams_that_come_take_the_place_of_the_silent_first(void **state)
 }
 
 /* What is in flight keeps its record, however many others come. */
-static void forgets_nobody_who_is_under_way(void **state)
+TEST(forgets_nobody_who_is_under_way, make, destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -561,7 +558,7 @@ static void forgets_nobody_who_is_under_way(void **state)
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
 }
 
-static void says_when_memory_is_short(void **state)
+TEST(says_when_memory_is_short, make, destroy_full)
 {
     struct ps_pushes *p = *state;
     while (ps_arena_alloc(arena, sizeof(struct ps_push_stream), 8) != NULL) {
@@ -576,38 +573,4 @@ static int destroy_full(void **state)
     ps_pushes_destroy(*state);
     ps_arena_destroy(arena);
     return 0;
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
-#define GUARDED(f) cmocka_unit_test_setup_teardown(f, make_guarded, destroy)
-    const struct CMUnitTest tests[] = {
-        TEST(each_client_and_stream_has_its_own),
-        TEST(a_push_under_way_is_not_begun_again),
-        TEST(as_many_run_as_there_is_room_for),
-        TEST(what_was_cleared_under_way_is_not_marked),
-        TEST(only_a_published_cut_is_durable),
-        TEST(a_cut_advances_from_floor_to_floor),
-        TEST(lists_what_is_worth_keeping),
-        TEST(a_loaded_stream_goes_on_where_it_was),
-        TEST(pieces_of_a_stream_are_told_apart),
-        TEST(unknown_partitions_become_known_by_their_keys),
-        TEST(a_partition_that_becomes_known_late_gives_nothing_up),
-        TEST(what_is_forgotten_of_some_partitions_is_unknown),
-        TEST(numbers_that_do_not_come_are_skipped),
-        TEST(pieces_that_become_alike_are_joined),
-        TEST(forgets_the_silent_first),
-        GUARDED(a_flood_of_clients_forgets_nobody_who_may_come_back),
-        GUARDED(a_client_with_a_session_is_never_forgotten),
-        GUARDED(streams_that_come_take_the_place_of_the_silent_first),
-        GUARDED(a_client_has_its_share_of_streams),
-        GUARDED(a_network_has_its_share_of_streams),
-        GUARDED(a_network_forgets_streams_of_its_own),
-        GUARDED(a_stream_counts_for_the_network_of_its_client),
-        TEST(forgets_the_silent_first_after_a_restore),
-        TEST(forgets_nobody_who_is_under_way),
-        cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,15 +7,12 @@
  * usage: test_pushes_moves [CLIENTS MOVES]     the default finds room for all push streams; many more do
  * not */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/exactly_once/pushes.h"
+#include "tests/test.h"
 
 #define NODES             3u
 #define PUSHES            4u /* of a client to each node between two moves, each to a key of one partition */
@@ -209,7 +206,7 @@ static void free_world(void)
     free(w.sent);
 }
 
-static void a_push_is_applied_once_or_the_node_says_so(void **state)
+TEST(a_push_is_applied_once_or_the_node_says_so)
 {
     uint64_t forgotten = 0, lost = 0, twice = 0, missing = 0, places = 0;
     make_world();
@@ -262,10 +259,9 @@ static void a_push_is_applied_once_or_the_node_says_so(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_push_is_applied_once_or_the_node_says_so)};
     if (argc == 3) {
         clients = (uint32_t)strtoul(argv[1], NULL, 10);
         moves = (uint32_t)strtoul(argv[2], NULL, 10);
     }
-    return clients > CLIENTS_MAX ? 2 : cmocka_run_group_tests(tests, NULL, NULL);
+    return clients > CLIENTS_MAX ? 2 : tests_run(NULL, NULL);
 }

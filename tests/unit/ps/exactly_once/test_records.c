@@ -1,14 +1,11 @@
 /* Records of what was applied, as bytes: a checkpoint's are all there, and what moves from one core to
  * another holds there for the partitions that move, and only for them; beside a plain model of random
  * pushes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
 #include "ps/exactly_once/records.h"
+#include "tests/test.h"
 
 static const uint8_t a[MR_UUID_BYTES] = {1}, b[MR_UUID_BYTES] = {2};
 
@@ -88,12 +85,11 @@ static bool has_batch(struct side *s, uint64_t id, uint32_t partition)
            (partial != NULL && ps_partitions_has(&partial->partitions, partition));
 }
 
-static void a_push_counts_where_its_partition_is(void **state)
+TEST(a_push_counts_where_its_partition_is)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     const uint32_t stream_id = mr_push_stream_chosen(3);
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     push(&from, a, stream_id, 1);
@@ -119,12 +115,11 @@ static void a_push_counts_where_its_partition_is(void **state)
 }
 
 /* What is on disk stays so for the client: it need not keep it for the new owner either. */
-static void what_is_durable_moves_too(void **state)
+TEST(what_is_durable_moves_too)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     const uint32_t stream_id = mr_push_stream_chosen(0);
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     push(&from, a, stream_id, 1);
@@ -141,11 +136,10 @@ static void what_is_durable_moves_too(void **state)
     destroy(&to);
 }
 
-static void a_batch_that_one_has_is_partly_applied(void **state)
+TEST(a_batch_that_one_has_is_partly_applied)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     for (uint64_t s = 0; s < 100; s++) {
@@ -171,12 +165,11 @@ static void a_batch_that_one_has_is_partly_applied(void **state)
 }
 
 /* A core that served nothing takes the records over, however much they hold. */
-static void a_core_without_partitions_takes_all(void **state)
+TEST(a_core_without_partitions_takes_all)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     const struct mr_plan plan = {{1, 2}, 3};
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     assert_int_equal(ps_applied_batches_claim(from.records.applied, 5, &plan, NULL), MR_OK);
@@ -196,11 +189,10 @@ static void a_core_without_partitions_takes_all(void **state)
 }
 
 /* A source that has forgotten a stream cannot say of each of its batches that it lacks it. */
-static void a_stream_that_one_has_forgotten_is_as_the_other_has_it(void **state)
+TEST(a_stream_that_one_has_forgotten_is_as_the_other_has_it)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     for (uint64_t s = 0; s < 2 * PS_PARTIALS_MAX; s++) {
@@ -228,11 +220,10 @@ static uint8_t *records_saved(struct side *from, const struct ps_partition_set *
 /* A core takes partitions over from a checkpoint that is 60,000 batches older than what it has, and more than
  * a bitmap reaches: all of these are applied for its own partitions only, in one range, until the hub has
  * handed them out again. */
-static void a_checkpoint_may_be_far_behind(void **state)
+TEST(a_checkpoint_may_be_far_behind)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     const uint64_t behind[] = {60000, PS_APPLIED_BATCHES_WINDOW + 60000u};
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         const uint64_t now = 100 + behind[i];
         struct side from, to;
@@ -272,14 +263,13 @@ static void a_checkpoint_may_be_far_behind(void **state)
 
 /* Ranges go through a checkpoint and through a move as they are; a single batch as before there were
  * ranges. */
-static void ranges_are_stored(void **state)
+TEST(ranges_are_stored)
 {
     const struct ps_partition_set all = ps_partitions_all(), none = {{0}};
     const struct ps_partial ranges[2] = {{batch(5, 20), batch(5, 20), ps_partitions_range(3, 5)},
                                          {batch(5, 30), batch(5, 70), ps_partitions_range(4, 5)}};
     struct side from, to;
     size_t size;
-    (void)state;
     make(&from);
     make(&to);
     apply_batch(&from, batch(5, 0));
@@ -304,11 +294,10 @@ static void ranges_are_stored(void **state)
     destroy(&to);
 }
 
-static void malformed_bytes_change_nothing(void **state)
+TEST(malformed_bytes_change_nothing)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     push(&from, a, mr_push_stream_chosen(1), 1);
@@ -336,11 +325,10 @@ static void malformed_bytes_change_nothing(void **state)
     destroy(&to);
 }
 
-static void memory_that_runs_out_loses_nothing_of_the_others(void **state)
+TEST(memory_that_runs_out_loses_nothing_of_the_others)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    (void)state;
     make(&from);
     make(&to);
     push(&from, a, mr_push_stream_chosen(1), 1);
@@ -572,26 +560,8 @@ static void random_moves(uint64_t seed)
     free(m);
 }
 
-static void random_moves_lose_nothing_and_repeat_nothing(void **state)
+TEST(random_moves_lose_nothing_and_repeat_nothing)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++)
         random_moves(seed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_push_counts_where_its_partition_is),
-        cmocka_unit_test(what_is_durable_moves_too),
-        cmocka_unit_test(a_batch_that_one_has_is_partly_applied),
-        cmocka_unit_test(a_core_without_partitions_takes_all),
-        cmocka_unit_test(a_stream_that_one_has_forgotten_is_as_the_other_has_it),
-        cmocka_unit_test(a_checkpoint_may_be_far_behind),
-        cmocka_unit_test(ranges_are_stored),
-        cmocka_unit_test(malformed_bytes_change_nothing),
-        cmocka_unit_test(memory_that_runs_out_loses_nothing_of_the_others),
-        cmocka_unit_test(random_moves_lose_nothing_and_repeat_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* Places by client and network: each is counted where it is known, and given back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "ps/exactly_once/shares.h"
+#include "tests/test.h"
 
 static const uint8_t a[MR_UUID_BYTES] = {1}, b[MR_UUID_BYTES] = {2};
 
-static void clients_of_a_network_share_its_count(void **state)
+TEST(clients_of_a_network_share_its_count)
 {
     static struct ps_shares s = {.secret = 7};
     const struct ps_share first = ps_shares_find(&s, a, 1), second = ps_shares_find(&s, b, 1);
@@ -27,7 +24,7 @@ static void clients_of_a_network_share_its_count(void **state)
     assert_int_equal(ps_shares_of_client(&s, elsewhere), 1);
 }
 
-static void who_is_not_known_is_not_counted(void **state)
+TEST(who_is_not_known_is_not_counted)
 {
     static struct ps_shares s = {.secret = 7};
     const struct ps_share client = ps_shares_find(&s, a, 0), nobody = ps_shares_find(&s, NULL, 0);
@@ -42,7 +39,7 @@ static void who_is_not_known_is_not_counted(void **state)
 }
 
 /* Who knows no secret cannot tell which others share a count with him. */
-static void the_secret_decides_where_a_client_is_counted(void **state)
+TEST(the_secret_decides_where_a_client_is_counted)
 {
     static struct ps_shares one = {.secret = 7}, other = {.secret = 8};
     uint32_t alike = 0;
@@ -51,14 +48,4 @@ static void the_secret_decides_where_a_client_is_counted(void **state)
         alike += ps_shares_find(&one, uuid, 0).client == ps_shares_find(&other, uuid, 0).client;
     }
     assert_true(alike < 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clients_of_a_network_share_its_count),
-        cmocka_unit_test(who_is_not_known_is_not_counted),
-        cmocka_unit_test(the_secret_decides_where_a_client_is_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
 /* Cuts and marks: what an entry's state means, whatever becomes of the entry. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "index_fixture.h"

@@ -1,13 +1,10 @@
 /* What a target makes of a source's blocks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/move/migration_source.h"
 #include "ps/move/load.h"
+#include "tests/test.h"
 
 struct piece {
     struct ps_record record;
@@ -22,9 +19,8 @@ static struct piece piece_at(uint64_t offset, const char *bytes)
 }
 
 /* Pieces come in order; what was collected before stays the caller's. */
-static void test_a_piece_out_of_order_is_refused(void **state)
+TEST(test_a_piece_out_of_order_is_refused)
 {
-    (void)state;
     const struct piece pieces[] = {piece_at(0, "abc"), piece_at(3, "de"), piece_at(9, "f")};
     const struct ps_move_block good = {.bytes = (const uint8_t *)pieces, .byte_count = 2 * sizeof(*pieces)};
     const struct ps_move_block bad = {.bytes = (const uint8_t *)pieces, .byte_count = sizeof(pieces)};
@@ -38,12 +34,4 @@ static void test_a_piece_out_of_order_is_refused(void **state)
     assert_int_equal(out.byte_count, 5);
     assert_memory_equal(out.bytes, "abcde", 5);
     free(out.bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_piece_out_of_order_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

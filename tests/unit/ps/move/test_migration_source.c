@@ -1,16 +1,13 @@
 /* A core sends partitions block by block, while it serves them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
 #include "ps/move/cleanup.h"
 #include "ps/move/migration_source.h"
 #include "ps/server/poll.h"
+#include "tests/test.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define ROWS        6000u
@@ -109,7 +106,7 @@ static struct ps_migration_block read_all(struct fixture *f, uint64_t budget_byt
     return (struct ps_migration_block){0};
 }
 
-static void test_rows_come_and_come_again_when_they_change(void **state)
+TEST(test_rows_come_and_come_again_when_they_change, make, destroy)
 {
     struct fixture *f = *state;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
@@ -134,7 +131,7 @@ static void test_rows_come_and_come_again_when_they_change(void **state)
     assert_false(ps_save_delta_possible(f->core));
 }
 
-static void test_a_block_that_is_asked_for_again_is_the_same(void **state)
+TEST(test_a_block_that_is_asked_for_again_is_the_same, make, destroy)
 {
     struct fixture *f = *state;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
@@ -173,7 +170,7 @@ static uint64_t bytes_of_variable(const struct ps_migration_block *block, uint32
 }
 
 /* It takes several blocks, and is dropped between two of them. */
-static void test_a_variable_that_is_dropped_leaves_the_next_one_whole(void **state)
+TEST(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -195,7 +192,7 @@ static void test_a_variable_that_is_dropped_leaves_the_next_one_whole(void **sta
 }
 
 /* Its session ends in the middle of a block; another one asks for the same block. */
-static void test_a_block_that_was_begun_is_completed(void **state)
+TEST(test_a_block_that_was_begun_is_completed, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -206,7 +203,7 @@ static void test_a_block_that_was_begun_is_completed(void **state)
         assert_int_equal(f->seen[key], is_moved(key));
 }
 
-static void test_what_is_not_given_is_not_ready(void **state)
+TEST(test_what_is_not_given_is_not_ready, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -224,7 +221,7 @@ static void test_what_is_not_given_is_not_ready(void **state)
 }
 
 /* What the core serves stays; what it does not is freed, a little at a time. */
-static void test_only_what_is_not_served_is_dropped(void **state)
+TEST(test_only_what_is_not_served_is_dropped, make, destroy)
 {
     struct fixture *f = *state;
     const uint64_t before = ps_table_rows(f->table);
@@ -245,18 +242,4 @@ static void test_only_what_is_not_served_is_dropped(void **state)
     for (uint64_t key = 0; key < ROWS; key++)
         left += !is_moved(key);
     assert_int_equal(ps_table_rows(f->table), left);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rows_come_and_come_again_when_they_change, make, destroy),
-        cmocka_unit_test_setup_teardown(test_a_block_that_is_asked_for_again_is_the_same, make, destroy),
-        cmocka_unit_test_setup_teardown(test_a_block_that_was_begun_is_completed, make, destroy),
-        cmocka_unit_test_setup_teardown(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make,
-                                        destroy),
-        cmocka_unit_test_setup_teardown(test_what_is_not_given_is_not_ready, make, destroy),
-        cmocka_unit_test_setup_teardown(test_only_what_is_not_served_is_dropped, make, destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,4 @@
 /* A target whose source does not answer: a firewall is between the nodes, or they have different keys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <poll.h>
@@ -12,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "ps/move/migration_target.h"
+#include "tests/test.h"
 
 static struct ps_config config;
 static struct ps_node node = {.config = &config};
@@ -57,14 +54,13 @@ static struct ps_migration_target_options options_of(const char *source)
     return options;
 }
 
-static void a_silent_source_is_given_up(void **state)
+TEST(a_silent_source_is_given_up)
 {
     const int fd = open_silent_socket();
     const struct ps_migration_target_options options = options_of(address);
     struct ps_migration_target_progress progress;
     struct ps_migration_target *target;
     char text[PS_MOVE_TEXT_BYTES];
-    (void)state;
     if (ps_migration_target_start(&options, &target, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(sem_wait(&changes), 0);
@@ -77,14 +73,13 @@ static void a_silent_source_is_given_up(void **state)
 }
 
 /* The name of the source has two addresses, and it answers at the second. */
-static void the_next_address_is_tried(void **state)
+TEST(the_next_address_is_tried)
 {
     struct ps_migration_target_options options = options_of("two.test");
     struct ps_migration_target *target;
     char text[PS_MOVE_TEXT_BYTES];
     const int fd = open_silent_socket();
     struct pollfd asked = {.fd = fd, .events = POLLIN};
-    (void)state;
     (void)strcat(options.migration.peer.address, strchr(address, ':'));
     options.silence_us = 60000000;
     if (ps_migration_target_start(&options, &target, text) != MR_OK)
@@ -95,13 +90,12 @@ static void the_next_address_is_tried(void **state)
 }
 
 /* The look-up does not hold the caller, the control thread. */
-static void an_unknown_source_ends_the_migration(void **state)
+TEST(an_unknown_source_ends_the_migration)
 {
     const struct ps_migration_target_options options = options_of("nosuch.test:7");
     struct ps_migration_target_progress progress;
     struct ps_migration_target *target;
     char text[PS_MOVE_TEXT_BYTES];
-    (void)state;
     if (ps_migration_target_start(&options, &target, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(sem_wait(&changes), 0);
@@ -111,12 +105,11 @@ static void an_unknown_source_ends_the_migration(void **state)
     ps_migration_target_stop(target);
 }
 
-static void nodes_call_each_other_as_operators(void **state)
+TEST(nodes_call_each_other_as_operators)
 {
     const struct ps_migration_target_options options = options_of("127.0.0.1:7");
     struct ps_migration_target *target;
     char text[PS_MOVE_TEXT_BYTES], error[PS_CONFIG_ERROR_BYTES];
-    (void)state;
     assert_int_equal(ps_config_set(&config, "node.key=trainer:/nonexistent/t.key", error), MR_OK);
     assert_int_equal(ps_migration_target_start(&options, &target, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "set node.key = operator:FILE"));
@@ -127,14 +120,8 @@ static void nodes_call_each_other_as_operators(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_source_is_given_up),
-        cmocka_unit_test(the_next_address_is_tried),
-        cmocka_unit_test(an_unknown_source_ends_the_migration),
-        cmocka_unit_test(nodes_call_each_other_as_operators),
-    };
     ps_config_default(&config);
     node.control_wake = &changes;
     (void)sem_init(&changes, 0, 0);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

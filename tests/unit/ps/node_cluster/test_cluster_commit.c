@@ -1,15 +1,12 @@
 /* The thread that commits checkpoints of a cluster: CLUSTER is written only when every part is the one
  * that its node has reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <semaphore.h>
 #include <string.h>
 #include <stdio.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/node_cluster/cluster_commit.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 static const char *const nodes[] = {"a", "b"};
@@ -58,7 +55,7 @@ static uint64_t newest_in(const char *directory)
     return id;
 }
 
-static void the_newest_is_found(void **state)
+TEST(the_newest_is_found, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES] = "", path[PS_PATH_BYTES];
@@ -76,7 +73,7 @@ static void the_newest_is_found(void **state)
     assert_true(text[0] != '\0');
 }
 
-static void commits_what_was_reported(void **state)
+TEST(commits_what_was_reported, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
@@ -107,7 +104,7 @@ static void commits_what_was_reported(void **state)
     ps_cluster_commit_stop(c);
 }
 
-static void a_part_that_is_missing_is_named(void **state)
+TEST(a_part_that_is_missing_is_named, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
@@ -122,7 +119,7 @@ static void a_part_that_is_missing_is_named(void **state)
     ps_cluster_commit_stop(c);
 }
 
-static void older_ones_go(void **state)
+TEST(older_ones_go, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
@@ -136,19 +133,4 @@ static void older_ones_go(void **state)
     assert_int_equal(ps_checkpoint_list(NULL, directory, NULL, 0), 1);
     ps_cluster_commit_stop(c);
     ps_cluster_commit_stop(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(commits_what_was_reported, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(a_part_that_is_missing_is_named, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(the_newest_is_found, temporary_directory_setup,
-                                        temporary_directory_teardown),
-        cmocka_unit_test_setup_teardown(older_ones_go, temporary_directory_setup,
-                                        temporary_directory_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

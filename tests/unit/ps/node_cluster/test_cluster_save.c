@@ -1,8 +1,4 @@
 /* What the leader makes of what the nodes say of their parts of a checkpoint of the cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +6,7 @@
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/node_cluster/cluster_save.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 #define CUT        3u
@@ -117,7 +114,7 @@ static struct ps_cluster_manifest commit(struct fixture *f)
 }
 
 /* The leader has given up the cut before this node, which was asked for it, has read why. */
-static void why_it_was_given_up_is_known_before_its_end(void **state)
+TEST(why_it_was_given_up_is_known_before_its_end, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -135,7 +132,7 @@ static void why_it_was_given_up_is_known_before_its_end(void **state)
     assert_non_null(strstr(f->save.failed_why, ": no room"));
 }
 
-static void every_part_is_waited_for(void **state)
+TEST(every_part_is_waited_for, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -151,7 +148,7 @@ static void every_part_is_waited_for(void **state)
 }
 
 /* It has nothing to write, and may never come back. */
-static void a_drained_node_may_be_away(void **state)
+TEST(a_drained_node_may_be_away, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -166,7 +163,7 @@ static void a_drained_node_may_be_away(void **state)
         assert_string_equal(m.parts[m.owner[p]].name, names[p % 2 == 0 ? 0 : 2]);
 }
 
-static void a_cut_without_an_owners_part_is_given_up(void **state)
+TEST(a_cut_without_an_owners_part_is_given_up, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -177,7 +174,7 @@ static void a_cut_without_an_owners_part_is_given_up(void **state)
 }
 
 /* b is there, and never says anything: its store hangs, or it cannot load what it owns. */
-static void a_part_that_does_not_come_further_ends_the_cut(void **state)
+TEST(a_part_that_does_not_come_further_ends_the_cut, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -197,7 +194,7 @@ static void a_part_that_does_not_come_further_ends_the_cut(void **state)
     assert_false(look(f).cut_is_late);
 }
 
-static void a_part_may_wait_for_its_step(void **state)
+TEST(a_part_may_wait_for_its_step, make, destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -217,7 +214,7 @@ static void a_part_may_wait_for_its_step(void **state)
 
 /* A trainer asked for a cut at a step that does not come: it neither keeps the cluster's own checkpoints from
  * being made, nor what an operator asks for. */
-static void a_trainers_cut_at_a_far_step_is_in_nobodys_way(void **state)
+TEST(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_cluster_map next;
@@ -253,7 +250,7 @@ static void a_trainers_cut_at_a_far_step_is_in_nobodys_way(void **state)
 }
 
 /* Trainers' checkpoints are removed as such: what an operator asks for is none of them. */
-static void a_cut_is_shared_with_equals(void **state)
+TEST(a_cut_is_shared_with_equals, make, destroy)
 {
     struct fixture *f = *state;
     struct ps_cluster_map next;
@@ -280,7 +277,7 @@ static void a_cut_is_shared_with_equals(void **state)
 }
 
 /* Where the file would be is something that cannot be read: nobody knows whether it is there. */
-static void a_store_that_does_not_answer_ends_the_cut(void **state)
+TEST(a_store_that_does_not_answer_ends_the_cut, make, destroy)
 {
     struct fixture *f = *state;
     char path[PS_PATH_BYTES];
@@ -297,20 +294,4 @@ static void a_store_that_does_not_answer_ends_the_cut(void **state)
     out = look_once(f);
     assert_true(!out.cut_is_unknown && out.cut_is_late && !out.parts_are_written);
     assert_int_equal(rmdir(path), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(why_it_was_given_up_is_known_before_its_end, make, destroy),
-        cmocka_unit_test_setup_teardown(every_part_is_waited_for, make, destroy),
-        cmocka_unit_test_setup_teardown(a_drained_node_may_be_away, make, destroy),
-        cmocka_unit_test_setup_teardown(a_cut_without_an_owners_part_is_given_up, make, destroy),
-        cmocka_unit_test_setup_teardown(a_part_that_does_not_come_further_ends_the_cut, make, destroy),
-        cmocka_unit_test_setup_teardown(a_part_may_wait_for_its_step, make, destroy),
-        cmocka_unit_test_setup_teardown(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy),
-        cmocka_unit_test_setup_teardown(a_cut_is_shared_with_equals, make, destroy),
-        cmocka_unit_test_setup_teardown(a_store_that_does_not_answer_ends_the_cut, make, destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

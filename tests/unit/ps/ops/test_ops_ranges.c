@@ -2,7 +2,6 @@
  * every optimizer the same bits as unsplit; in checkpoints, restored onto other cores. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/push_number.h"
 #include "dataplane/wire/format/ranges.h"

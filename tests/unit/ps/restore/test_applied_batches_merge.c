@@ -1,13 +1,10 @@
 /* From many cores' records to others': who holds what afterwards, and records that are out of range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "ps/restore/applied_batches_merge.h"
 #include "ps/restore/restore.h"
 #include "ps/server/poll.h"
+#include "tests/test.h"
 
 static struct core_fixture fixture;
 static char text[PS_RESTORE_TEXT_BYTES];
@@ -60,11 +57,10 @@ static void add_client(struct ps_applied_batches_merge *m, uint32_t core, uint8_
     assert_int_equal(ps_applied_batches_merge_add(m, 0, &record, bytes, text), MR_OK);
 }
 
-static void the_same_number_of_cores_takes_its_own(void **state)
+TEST(the_same_number_of_cores_takes_its_own)
 {
     struct ps_applied_batches_merge *m = make_merge(2, 2);
     struct ps_core *core = make_core(1, 2);
-    (void)state;
     assert_int_equal(add_stream(m, 0, 2, 5, 10, 0), MR_OK);
     assert_int_equal(add_stream(m, 1, 2, 5, 8, 2), MR_OK);
     add_client(m, 0, 'a', 7);
@@ -86,11 +82,10 @@ static bool partial_has(const struct ps_partial *p, uint32_t partition)
     return ps_partitions_has(&p->partitions, partition);
 }
 
-static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
+TEST(another_number_holds_what_all_had_and_the_rest_in_part)
 {
     struct ps_applied_batches_merge *m = make_merge(2, 1);
     struct ps_core *core = make_core(0, 1);
-    (void)state;
     assert_int_equal(add_stream(m, 0, 2, 5, 10, 4), MR_OK); /* 0..9, 12 */
     assert_int_equal(add_stream(m, 1, 2, 5, 8, 22), MR_OK); /* 0..7, 9, 10, 12 */
     assert_int_equal(add_stream(m, 1, 2, 6, 1, 0), MR_OK);  /* a stream that core 0 never saw */
@@ -134,10 +129,9 @@ static void add_plan(struct ps_applied_batches_merge *m, uint32_t core, uint64_t
 }
 
 /* Records come in no order, and from version 3 without plans. */
-static void streams_keep_their_plans(void **state)
+TEST(streams_keep_their_plans)
 {
     const struct mr_plan five = {{50, 51}, 52}, other = {{1, 1}, 1};
-    (void)state;
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct ps_applied_batches_merge *m = make_merge(2, cores);
         struct ps_core *core = make_core(cores - 1, cores);
@@ -159,10 +153,9 @@ static void streams_keep_their_plans(void **state)
     }
 }
 
-static void records_out_of_range_are_refused(void **state)
+TEST(records_out_of_range_are_refused)
 {
     struct ps_applied_batches_merge *m = make_merge(2, 1);
-    (void)state;
     assert_int_equal(add_stream(m, 2, 2, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
     assert_int_equal(add_stream(m, 0, 3, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* of another number of cores */
     assert_int_equal(add_stream(m, 0, 2, PS_STREAMS_MAX, 10, 0), MR_CHECKPOINT_CORRUPT);
@@ -197,10 +190,9 @@ static void records_out_of_range_are_refused(void **state)
 }
 
 /* A core that is far ahead of another differs from it in one range, also where no bitmap reaches. */
-static void cores_may_be_far_apart(void **state)
+TEST(cores_may_be_far_apart)
 {
     const uint64_t far[] = {60000, 3 * (uint64_t)PS_APPLIED_BATCHES_WINDOW};
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct ps_applied_batches_merge *m = make_merge(2, 1);
         struct ps_core *core = make_core(0, 1);
@@ -226,14 +218,13 @@ static void cores_may_be_far_apart(void **state)
 }
 
 /* As many ranges as no cut leaves behind. */
-static void cores_that_differ_in_too_many_ranges_are_refused(void **state)
+TEST(cores_that_differ_in_too_many_ranges_are_refused)
 {
     enum { WORDS = PS_PARTIALS_MAX / 32 + 1 };
     struct ps_applied_batches_merge *m = make_merge(2, 1);
     static uint64_t words[2 + WORDS];
     struct ps_record record = {
         .kind = PS_RECORD_STREAM, .feature = 0, .count = 2, .offset = 32 * WORDS, .bytes = sizeof(words)};
-    (void)state;
     words[0] = 5;
     for (uint32_t i = 0; i < WORDS; i++)
         words[2 + i] = UINT64_C(0xaaaaaaaaaaaaaaaa);
@@ -244,9 +235,8 @@ static void cores_that_differ_in_too_many_ranges_are_refused(void **state)
 }
 
 /* What a core holds in part is so for the cores that take its place, ranges as well as single batches. */
-static void what_is_partly_applied_stays_so(void **state)
+TEST(what_is_partly_applied_stays_so)
 {
-    (void)state;
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct ps_applied_batches_merge *m = make_merge(2, cores);
         struct ps_core *core = make_core(0, cores);
@@ -273,18 +263,4 @@ static void what_is_partly_applied_stays_so(void **state)
         ps_core_destroy(core);
         end_merge(m);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_number_of_cores_takes_its_own),
-        cmocka_unit_test(another_number_holds_what_all_had_and_the_rest_in_part),
-        cmocka_unit_test(streams_keep_their_plans),
-        cmocka_unit_test(records_out_of_range_are_refused),
-        cmocka_unit_test(cores_may_be_far_apart),
-        cmocka_unit_test(cores_that_differ_in_too_many_ranges_are_refused),
-        cmocka_unit_test(what_is_partly_applied_stays_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

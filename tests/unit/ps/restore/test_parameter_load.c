@@ -1,13 +1,9 @@
 /* A checkpoint's parameters while they are loaded: in pieces of any order, and refused when they are not
  * whole or do not fit the node's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/restore/parameter_load.h"
+#include "tests/test.h"
 
 static struct ps_saved_parameter saved[] = {
     {.name = "a", .rank = 2, .dims = {2, 3}, .step = 8},
@@ -45,7 +41,7 @@ static void add_all(struct ps_parameter_load *load)
     assert_int_equal(ps_parameter_load_check(load, text), MR_OK);
 }
 
-static void what_is_whole_becomes_the_nodes(void **state)
+TEST(what_is_whole_becomes_the_nodes)
 {
     struct mr_named_parameters *node = mr_named_create();
     struct ps_parameter_load *load = begin();
@@ -68,7 +64,7 @@ static void what_is_whole_becomes_the_nodes(void **state)
     mr_named_destroy(node);
 }
 
-static void what_is_not_whole_is_refused(void **state)
+TEST(what_is_not_whole_is_refused)
 {
     struct ps_parameter_load *load = begin();
     char text[PS_PARAMETER_TEXT_BYTES];
@@ -84,7 +80,7 @@ static void what_is_not_whole_is_refused(void **state)
     ps_parameter_load_destroy(load);
 }
 
-static void what_does_not_fit_changes_nothing(void **state)
+TEST(what_does_not_fit_changes_nothing)
 {
     struct mr_named_parameters *node = mr_named_create();
     struct ps_parameter_load *load = begin();
@@ -151,7 +147,7 @@ static float first_of(struct mr_named_parameters *node, const char *name)
 }
 
 /* One that the node has is replaced only on demand; a new name takes the values alone. */
-static void names_choose(void **state)
+TEST(names_choose)
 {
     struct mr_named_parameters *node = mr_named_create();
     char text[PS_PARAMETER_TEXT_BYTES];
@@ -181,7 +177,7 @@ static void names_choose(void **state)
     mr_named_destroy(node);
 }
 
-static void names_that_clash_are_refused(void **state)
+TEST(names_that_clash_are_refused)
 {
     struct mr_restore_pair pairs[2] = {{"a", "c"}, {"b", "c"}};
     struct ps_parameter_load *load = NULL;
@@ -193,14 +189,4 @@ static void names_that_clash_are_refused(void **state)
     snprintf(pairs[1].new_name, sizeof(pairs[1].new_name), "no name");
     assert_int_equal(ps_parameter_load_create(&two, pairs, 2, &load, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "b cannot be named no name"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_whole_becomes_the_nodes),   cmocka_unit_test(what_is_not_whole_is_refused),
-        cmocka_unit_test(what_does_not_fit_changes_nothing), cmocka_unit_test(names_choose),
-        cmocka_unit_test(names_that_clash_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

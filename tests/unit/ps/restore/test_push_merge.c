@@ -1,14 +1,11 @@
 /* Numbered pushes from many cores' records to others': who holds what afterwards, and records that are out of
  * range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "core_fixture.h"
 #include "ps/restore/push_merge.h"
 #include "ps/restore/restore.h"
 #include "ps/server/poll.h"
+#include "tests/test.h"
 
 struct fixture {
     struct core_fixture alone;
@@ -88,10 +85,9 @@ static uint32_t stream_of(uint32_t cores, uint32_t core)
     return mr_push_stream_of_core(cores, core);
 }
 
-static void the_same_number_of_cores_takes_its_own(void **state)
+TEST(the_same_number_of_cores_takes_its_own)
 {
     struct fixture f;
-    (void)state;
     begin(&f, 2, 2, 1);
     add_whole(&f, 0, stream_of(2, 0), 7, 0);
     add_whole(&f, 1, stream_of(2, 1), 5, 2);
@@ -108,10 +104,9 @@ static void the_same_number_of_cores_takes_its_own(void **state)
 }
 
 /* Two cores become three: core 1 of three has partitions of both. */
-static void another_number_gets_the_streams_whose_keys_it_may_have(void **state)
+TEST(another_number_gets_the_streams_whose_keys_it_may_have)
 {
     struct fixture f;
-    (void)state;
     for (uint32_t core = 0; core < 3; core++) {
         begin(&f, 2, 3, core);
         add_whole(&f, 0, stream_of(2, 0), 7, 4);
@@ -126,11 +121,10 @@ static void another_number_gets_the_streams_whose_keys_it_may_have(void **state)
 
 /* Of the only core's push stream, the first of three cores has applied 8 and the second has not; the third
  * never saw it. */
-static void what_some_have_applied_comes_in_pieces(void **state)
+TEST(what_some_have_applied_comes_in_pieces)
 {
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
-    (void)state;
     begin(&f, 3, 1, 0);
     add_whole(&f, 0, stream_id, 8, 0);
     add_whole(&f, 1, stream_id, 7, 2);
@@ -151,11 +145,10 @@ static void what_some_have_applied_comes_in_pieces(void **state)
 }
 
 /* Nor does it pass on what a core that never saw the push stream has of the next one. */
-static void streams_are_kept_apart(void **state)
+TEST(streams_are_kept_apart)
 {
     struct fixture f;
     const uint32_t stream_id = stream_of(1, 0), next = stream_of(2, 1);
-    (void)state;
     begin(&f, 2, 1, 0);
     add_whole(&f, 0, stream_id, 8, 0);
     add_whole(&f, 1, next, 3, 0);
@@ -166,12 +159,11 @@ static void streams_are_kept_apart(void **state)
     end(&f);
 }
 
-static void equal_pieces_are_joined(void **state)
+TEST(equal_pieces_are_joined)
 {
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
     uint32_t pieces = 0;
-    (void)state;
     begin(&f, 3, 2, 0);
     add_whole(&f, 0, stream_id, 8, 2);
     add_whole(&f, 1, stream_id, 8, 2);
@@ -190,11 +182,10 @@ static void equal_pieces_are_joined(void **state)
 }
 
 /* Pieces that were saved, in whatever order, are cut at the new cores' borders. */
-static void pieces_go_on_in_pieces(void **state)
+TEST(pieces_go_on_in_pieces)
 {
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
-    (void)state;
     begin(&f, 2, 3, 0); /* partitions 0..1365 */
     add_whole(&f, 1, stream_id, 3, 0);
     struct ps_stored_pushes head = {
@@ -233,9 +224,8 @@ static uint64_t used_of(struct fixture *f, uint32_t stream_id)
 }
 
 /* Who pushed last is known as before, whatever the number of cores. */
-static void it_is_known_when_a_stream_pushed(void **state)
+TEST(it_is_known_when_a_stream_pushed)
 {
-    (void)state;
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct fixture f;
         begin(&f, 2, cores, 0);
@@ -249,13 +239,12 @@ static void it_is_known_when_a_stream_pushed(void **state)
     }
 }
 
-static void records_out_of_range_are_refused(void **state)
+TEST(records_out_of_range_are_refused)
 {
     const struct ps_stored_pushes good = {.stream_id = (uint16_t)stream_of(1, 0),
                                           .partition_end = MR_PARTITION_COUNT};
     struct ps_stored_pushes bad[6] = {good, good, good, good, good, good};
     struct fixture f;
-    (void)state;
     bad[0].stream_id = 0;
     bad[1].stream_id = (MR_CORE_MAX + 1) << 8;
     bad[2].partition = MR_PARTITION_COUNT;
@@ -277,19 +266,4 @@ static void records_out_of_range_are_refused(void **state)
     assert_int_equal(add(&f, 0, 0, bad[0], 0), MR_OK);
     assert_int_equal(ps_push_merge_finish(f.merge, text), MR_CHECKPOINT_CORRUPT);
     end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_number_of_cores_takes_its_own),
-        cmocka_unit_test(another_number_gets_the_streams_whose_keys_it_may_have),
-        cmocka_unit_test(what_some_have_applied_comes_in_pieces),
-        cmocka_unit_test(streams_are_kept_apart),
-        cmocka_unit_test(equal_pieces_are_joined),
-        cmocka_unit_test(pieces_go_on_in_pieces),
-        cmocka_unit_test(it_is_known_when_a_stream_pushed),
-        cmocka_unit_test(records_out_of_range_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

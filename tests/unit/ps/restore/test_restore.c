@@ -1,18 +1,15 @@
 /* Checkpoints through a whole node: what comes back, and onto how many cores. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "checkpoint_fixture.h"
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
 {
@@ -33,7 +30,7 @@ static const float *pull_variable(struct node_fixture *n, uint32_t variable)
     return reply->tensors[0].data;
 }
 
-static void comes_back_whole(void **state)
+TEST(comes_back_whole, node_setup, node_teardown)
 {
     static float values[40000]; /* more than one piece of a record */
     struct node_fixture *n = *state;
@@ -60,7 +57,7 @@ static void comes_back_whole(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 3);
 }
 
-static void holds_what_was_before_the_cut_and_nothing_after(void **state)
+TEST(holds_what_was_before_the_cut_and_nothing_after, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -100,27 +97,27 @@ static void goes_onto_any_number_of_cores(struct node_fixture *n, uint32_t from,
     check_values(n, table, 97);
 }
 
-static void from_1_core_to_3(void **state)
+TEST(from_1_core_to_3, node_setup, node_teardown)
 {
     goes_onto_any_number_of_cores(*state, 1, 3);
 }
 
-static void from_3_cores_to_1(void **state)
+TEST(from_3_cores_to_1, node_setup, node_teardown)
 {
     goes_onto_any_number_of_cores(*state, 3, 1);
 }
 
-static void from_3_cores_to_2(void **state)
+TEST(from_3_cores_to_2, node_setup, node_teardown)
 {
     goes_onto_any_number_of_cores(*state, 3, 2);
 }
 
-static void from_2_cores_to_5(void **state)
+TEST(from_2_cores_to_5, node_setup, node_teardown)
 {
     goes_onto_any_number_of_cores(*state, 2, 5);
 }
 
-static void from_3_cores_to_3(void **state)
+TEST(from_3_cores_to_3, node_setup, node_teardown)
 {
     goes_onto_any_number_of_cores(*state, 3, 3);
 }
@@ -135,7 +132,7 @@ static uint64_t last_push_step(struct node_fixture *n)
     return info.last_push_step;
 }
 
-static void by_call_takes_the_state_back(void **state)
+TEST(by_call_takes_the_state_back, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -187,7 +184,7 @@ static uint32_t make_wide_table(struct node_fixture *n)
 
 /* Turn by turn: no turn gives back more than a task's slice and its own, and a lookup is answered before all
  * is back. */
-static void what_a_restore_took_away_goes_back_between_calls(void **state)
+TEST(what_a_restore_took_away_goes_back_between_calls, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -228,7 +225,7 @@ static void what_a_restore_took_away_goes_back_between_calls(void **state)
 }
 
 /* Until it has saved again, a start goes on from there as well, though there are newer checkpoints. */
-static void a_start_goes_on_from_what_was_restored_by_call(void **state)
+TEST(a_start_goes_on_from_what_was_restored_by_call, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -260,7 +257,7 @@ static uint32_t count_checkpoints(const struct node_fixture *n)
     return count;
 }
 
-static void keeps_as_many_as_configured(void **state)
+TEST(keeps_as_many_as_configured, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     make_table(n);
@@ -269,7 +266,7 @@ static void keeps_as_many_as_configured(void **state)
     assert_int_equal(count_checkpoints(n), n->config.checkpoint_keep);
 }
 
-static void a_second_save_waits_for_the_first(void **state)
+TEST(a_second_save_waits_for_the_first, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
@@ -291,7 +288,7 @@ static void a_second_save_waits_for_the_first(void **state)
     assert_int_equal(node_save(n), 2);
 }
 
-static void a_directory_that_cannot_be_written_is_named(void **state)
+TEST(a_directory_that_cannot_be_written_is_named, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const char *directory = "/proc/nowhere";
@@ -305,7 +302,7 @@ static void a_directory_that_cannot_be_written_is_named(void **state)
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_INVALID_ARGUMENT, "checkpoint.directory");
 }
 
-static void saves_on_stop_when_configured(void **state)
+TEST(saves_on_stop_when_configured, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -316,7 +313,7 @@ static void saves_on_stop_when_configured(void **state)
 }
 
 /* Every block verifies, but the variable that the manifest names is in none of them. */
-static void a_variable_that_is_missing_is_found_out(void **state)
+TEST(a_variable_that_is_missing_is_found_out, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct mr_feature f = node_variable("v", 3);
@@ -334,28 +331,4 @@ static void a_variable_that_is_missing_is_found_out(void **state)
     assert_int_equal(ps_writer_start(NULL, &options, &writer, text), MR_OK);
     fixture_publish(writer, 1);
     node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");
-}
-
-int main(void)
-{
-#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        ON_1_CORE(comes_back_whole),
-        ON_1_CORE(holds_what_was_before_the_cut_and_nothing_after),
-        ON_1_CORE(from_1_core_to_3),
-        ON_1_CORE(from_3_cores_to_1),
-        ON_1_CORE(from_3_cores_to_2),
-        ON_1_CORE(from_2_cores_to_5),
-        ON_1_CORE(from_3_cores_to_3),
-        ON_1_CORE(by_call_takes_the_state_back),
-        ON_1_CORE(what_a_restore_took_away_goes_back_between_calls),
-        ON_1_CORE(a_start_goes_on_from_what_was_restored_by_call),
-        ON_1_CORE(keeps_as_many_as_configured),
-        ON_3_CORES(a_second_save_waits_for_the_first),
-        ON_1_CORE(a_directory_that_cannot_be_written_is_named),
-        ON_1_CORE(saves_on_stop_when_configured),
-        ON_1_CORE(a_variable_that_is_missing_is_found_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

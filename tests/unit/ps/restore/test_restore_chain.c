@@ -1,17 +1,13 @@
 /* Chains through a whole node: a full and a delta on it restore what a full of the same moment would, onto
  * any number of cores. The delta is made of two fulls: rows that differ, and one key that is gone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
 #include "tests/command.h"
+#include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
 #define GONE_KEY 1005u /* keys[5] */
@@ -164,22 +160,22 @@ static void check_restored_onto(struct node_fixture *n, uint32_t from, uint32_t 
     assert_int_equal(learn(n, table, BATCH(2)), to);
 }
 
-static void restores_on_as_many_cores(void **state)
+TEST(restores_on_as_many_cores, node_setup, node_teardown)
 {
     check_restored_onto(*state, 2, 2);
 }
 
-static void restores_on_more_cores(void **state)
+TEST(restores_on_more_cores, node_setup, node_teardown)
 {
     check_restored_onto(*state, 1, 3);
 }
 
-static void restores_on_fewer_cores(void **state)
+TEST(restores_on_fewer_cores, node_setup, node_teardown)
 {
     check_restored_onto(*state, 3, 1);
 }
 
-static void a_link_may_be_of_another_number_of_cores(void **state)
+TEST(a_link_may_be_of_another_number_of_cores, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct ps_reader *r;
@@ -205,7 +201,7 @@ static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
     assert_int_equal(command_run("rm -r %.200s/ckpt-%u", n->config.checkpoint_directory, (unsigned)id), 0);
 }
 
-static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)
+TEST(an_empty_node_takes_the_newest_that_has_its_parents, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_chain(n, 1);
@@ -222,7 +218,7 @@ static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)
 }
 
 /* What serves stays as it is, and the reason is reported. */
-static void a_broken_chain_changes_nothing(void **state)
+TEST(a_broken_chain_changes_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char path[300];
@@ -242,7 +238,7 @@ static void a_broken_chain_changes_nothing(void **state)
 }
 
 /* The node has gone on since; half of its partitions go back to the chain's end. */
-static void is_taken_over_beside_what_serves(void **state)
+TEST(is_taken_over_beside_what_serves, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct ps_partition_set set = {{0}};
@@ -263,19 +259,4 @@ static void is_taken_over_beside_what_serves(void **state)
         assert_int_equal(node_save(n), 4 + round);
         node_restart(n, 2);
     }
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(restores_on_as_many_cores),
-        TEST(restores_on_more_cores),
-        TEST(restores_on_fewer_cores),
-        TEST(a_link_may_be_of_another_number_of_cores),
-        TEST(an_empty_node_takes_the_newest_that_has_its_parents),
-        TEST(a_broken_chain_changes_nothing),
-        TEST(is_taken_over_beside_what_serves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

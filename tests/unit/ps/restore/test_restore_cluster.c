@@ -1,16 +1,13 @@
 /* A checkpoint of a cluster, restored onto one node: of each node what was its own, rows and the record of
  * what was applied to them, however many cores there are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "dataplane/wire/format/push_number.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 enum { NODES = 3, ELEMENTS = 40000 /* more than one piece of a record */ };
 
@@ -167,23 +164,23 @@ static void goes_onto_one_node(struct node_fixture *n, uint32_t core_count)
     check_cluster(n, restored);
 }
 
-static void on_1_core(void **state)
+TEST(on_1_core, node_setup, node_teardown)
 {
     goes_onto_one_node(*state, 1);
 }
 
-static void on_2_cores(void **state)
+TEST(on_2_cores, node_setup, node_teardown)
 {
     goes_onto_one_node(*state, 2);
 }
 
-static void on_5_cores(void **state)
+TEST(on_5_cores, node_setup, node_teardown)
 {
     goes_onto_one_node(*state, 5);
 }
 
 /* Clients send again what they keep: the checkpoint says what it has of it. */
-static void takes_nothing_back(void **state)
+TEST(takes_nothing_back, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_client_session_info info;
@@ -194,7 +191,7 @@ static void takes_nothing_back(void **state)
     assert_int_equal(info.restores, 0);
 }
 
-static void damage_in_any_part_condemns_it(void **state)
+TEST(damage_in_any_part_condemns_it, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char path[512];
@@ -277,18 +274,18 @@ static void is_taken_over_beside_what_serves(struct node_fixture *n, uint32_t co
     check_variables(n, (const float[NODES]){0, 1000, 200});
 }
 
-static void is_taken_over_on_2_cores(void **state)
+TEST(is_taken_over_on_2_cores, node_setup, node_teardown)
 {
     is_taken_over_beside_what_serves(*state, 2);
 }
 
-static void is_taken_over_on_5_cores(void **state)
+TEST(is_taken_over_on_5_cores, node_setup, node_teardown)
 {
     is_taken_over_beside_what_serves(*state, 5);
 }
 
 /* There is no checkpoint yet: the partitions are as they were at the beginning, and lack every batch. */
-static void what_was_never_saved_begins_empty(void **state)
+TEST(what_was_never_saved_begins_empty, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct ps_partition_set dead = partitions_of(false, false, true);
@@ -307,7 +304,7 @@ static void what_was_never_saved_begins_empty(void **state)
     assert_int_equal(learn(n, table, BATCH(0)), 0);
 }
 
-static void damage_of_a_part_takes_nothing_over(void **state)
+TEST(damage_of_a_part_takes_nothing_over, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const struct ps_partition_set of_b = partitions_of(false, true, false),
@@ -326,20 +323,4 @@ static void damage_of_a_part_takes_nothing_over(void **state)
     if (take_over(whole, 2, &of_c, text) != PS_TAKE_OVER_LOADED) /* of what is not needed nothing is read */
         fail_msg("%s", text);
     check_rows(n, table, (const float[NODES]){2, 0, 4});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(on_1_core, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(on_2_cores, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(on_5_cores, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(takes_nothing_back, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(damage_in_any_part_condemns_it, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(is_taken_over_on_2_cores, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(is_taken_over_on_5_cores, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(what_was_never_saved_begins_empty, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(damage_of_a_part_takes_nothing_over, node_setup, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

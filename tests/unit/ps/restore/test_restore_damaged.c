@@ -1,15 +1,11 @@
 /* Restores that fail: of damaged checkpoints, and for want of memory. What the node holds then. */
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "checkpoint_fixture.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 /* Changes a byte of the first core's file. */
 static void damage_at(const struct node_fixture *n, uint64_t id, off_t at)
@@ -22,7 +18,7 @@ static void damage(const struct node_fixture *n, uint64_t id)
     damage_at(n, id, 1000);
 }
 
-static void a_damaged_one_is_refused_and_changes_nothing(void **state)
+TEST(a_damaged_one_is_refused_and_changes_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -40,7 +36,7 @@ static void a_damaged_one_is_refused_and_changes_nothing(void **state)
     check_values(n, table, 99);
 }
 
-static void a_start_with_a_damaged_one_fails_when_it_was_asked_for(void **state)
+TEST(a_start_with_a_damaged_one_fails_when_it_was_asked_for, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char error[DP_ERROR_BYTES];
@@ -77,7 +73,7 @@ static void make_newer(const struct node_fixture *n, uint64_t id)
 
 /* Older training does not come up by itself in place of what a later version saved, and goes on only when it
  * is named. */
-static void one_of_a_newer_format_stops_a_start(void **state)
+TEST(one_of_a_newer_format_stops_a_start, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char error[DP_ERROR_BYTES];
@@ -120,7 +116,7 @@ static uint64_t save_damaged_at_its_end(struct node_fixture *n)
     return id;
 }
 
-static void a_start_drops_what_it_has_of_a_damaged_one(void **state)
+TEST(a_start_drops_what_it_has_of_a_damaged_one, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -138,7 +134,7 @@ static void a_start_drops_what_it_has_of_a_damaged_one(void **state)
 }
 
 /* Nothing was there, and nothing is there afterwards; the node goes on. */
-static void an_empty_node_stays_empty_after_a_damaged_one(void **state)
+TEST(an_empty_node_stays_empty_after_a_damaged_one, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     learn(n, make_table(n), BATCH(0));
@@ -178,7 +174,7 @@ static void start_too_small(struct node_fixture *n)
     node_start(n, 1);
 }
 
-static void too_little_memory_leaves_an_empty_node_as_it_was(void **state)
+TEST(too_little_memory_leaves_an_empty_node_as_it_was, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_too_small(n);
@@ -203,7 +199,7 @@ static const struct node_reply *load_half(struct node_fixture *n)
 }
 
 /* Both do not fit, but the checkpoint does once the old tables have gone. */
-static void a_node_without_room_for_both_makes_room(void **state)
+TEST(a_node_without_room_for_both_makes_room, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     static uint64_t many[30000];
@@ -247,7 +243,7 @@ static uint64_t fill(struct node_fixture *n, uint32_t table)
 
 /* What fills the memory to the last place has to fit again, though tables that are loaded fast take a little
  * more. */
-static void a_full_node_fits_again(void **state)
+TEST(a_full_node_fits_again, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.memory_limit_mib = 56;
@@ -261,7 +257,7 @@ static void a_full_node_fits_again(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows"), rows);
 }
 
-static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
+TEST(too_little_memory_leaves_a_node_that_refuses_data, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
@@ -276,7 +272,7 @@ static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
     node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
 }
 
-static void half_a_checkpoint_is_not_saved_on_stop(void **state)
+TEST(half_a_checkpoint_is_not_saved_on_stop, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint64_t newest;
@@ -289,22 +285,4 @@ static void half_a_checkpoint_is_not_saved_on_stop(void **state)
     assert_int_equal(ps_server_stop(n->server), MR_OUT_OF_MEMORY);
     n->server = NULL;
     assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, &newest, 1), 1);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_damaged_one_is_refused_and_changes_nothing),
-        TEST(a_start_with_a_damaged_one_fails_when_it_was_asked_for),
-        TEST(one_of_a_newer_format_stops_a_start),
-        TEST(a_start_drops_what_it_has_of_a_damaged_one),
-        TEST(an_empty_node_stays_empty_after_a_damaged_one),
-        TEST(too_little_memory_leaves_an_empty_node_as_it_was),
-        TEST(a_node_without_room_for_both_makes_room),
-        TEST(a_full_node_fits_again),
-        TEST(too_little_memory_leaves_a_node_that_refuses_data),
-        TEST(half_a_checkpoint_is_not_saved_on_stop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* Restores of single features: under their names and others, beside what the node holds and in its place, and
  * what is left of one that fails. */
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "checkpoint_fixture.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 #define LIMIT_US 60000000 /* nothing waits for it in a good run */
 
@@ -106,7 +102,7 @@ static uint64_t save_and_go_on(struct node_fixture *n)
     return id;
 }
 
-static void comes_beside_under_another_name(void **state)
+TEST(comes_beside_under_another_name, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -130,7 +126,7 @@ static void comes_beside_under_another_name(void **state)
         assert_int_equal(node_counter(n, core, "ps.features"), 5);
 }
 
-static void comes_into_an_empty_node(void **state)
+TEST(comes_into_an_empty_node, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -167,18 +163,18 @@ static void check_saved(struct node_fixture *n, uint64_t deltas)
     check_values(n, number_of(n, "emb"), 97);
 }
 
-static void is_saved_like_any_other(void **state)
+TEST(is_saved_like_any_other, node_setup_3_cores, node_teardown)
 {
     check_saved(*state, 0);
 }
 
-static void is_saved_where_saves_are_deltas(void **state)
+TEST(is_saved_where_saves_are_deltas, node_setup_3_cores, node_teardown)
 {
     check_saved(*state, 8);
 }
 
 /* What a delta on a checkpoint from before would take for unchanged. */
-static void a_replaced_one_is_saved_whole(void **state)
+TEST(a_replaced_one_is_saved_whole, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {.flags = MR_RESTORE_REPLACE};
@@ -194,7 +190,7 @@ static void a_replaced_one_is_saved_whole(void **state)
 }
 
 /* The same for all of an older one. */
-static void an_older_whole_is_saved_whole(void **state)
+TEST(an_older_whole_is_saved_whole, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.checkpoint_deltas = 8;
@@ -207,7 +203,7 @@ static void an_older_whole_is_saved_whole(void **state)
     check_values(n, number_of(n, "emb"), 99);
 }
 
-static void replaces_when_asked_to(void **state)
+TEST(replaces_when_asked_to, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -253,7 +249,7 @@ static void check_gone(struct node_fixture *n, uint32_t table)
 
 /* Dropped features stay away, though the checkpoints that there are have them: after a start onto another
  * number of cores, after a save, and after a start from that. What the node has applied, it remembers. */
-static void what_is_dropped_stays_away(void **state)
+TEST(what_is_dropped_stays_away, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     const uint32_t cores = n->core_count;
@@ -277,9 +273,10 @@ static void what_is_dropped_stays_away(void **state)
     assert_int_equal(make_table(n), last + 1); /* a new table under that name has its own number */
     check_values(n, last + 1, 100);
 }
+TEST_AGAIN(what_is_dropped_stays_away, node_setup_3_cores, node_teardown)
 
 /* A restore by call says what the node shall have, and the starts after it agree. */
-static void a_restore_brings_back_what_was_dropped(void **state)
+TEST(a_restore_brings_back_what_was_dropped, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.checkpoint_save_on_stop = false;
@@ -296,7 +293,7 @@ static void a_restore_brings_back_what_was_dropped(void **state)
     check_gone(n, table);
 }
 
-static void refuses_what_is_wrong(void **state)
+TEST(refuses_what_is_wrong, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -370,7 +367,7 @@ static void check_all_refused(struct node_fixture *n, const struct names *names,
 }
 
 /* Whole and by name, also where the damage is in a table that was not asked for. */
-static void damage_is_named_and_changes_nothing(void **state)
+TEST(damage_is_named_and_changes_nothing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names whole_table = {0}, small = {0};
@@ -404,7 +401,7 @@ static uint64_t mapped_bytes(struct node_fixture *n)
     return words[1] - words[3];
 }
 
-static void damage_leaves_an_empty_node_empty(void **state)
+TEST(damage_leaves_an_empty_node_empty, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -430,7 +427,7 @@ static void damage_leaves_an_empty_node_empty(void **state)
 /* ---- training meanwhile ---- */
 
 /* While a core stands still in the middle of the restore, the others serve, and save nothing. */
-static void calls_go_on_meanwhile(void **state)
+TEST(calls_go_on_meanwhile, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct names names = {0};
@@ -467,27 +464,4 @@ static void calls_go_on_meanwhile(void **state)
         float expected = node_core_of_key(n, keys[i], 0) == 2 ? 97 : 96;
         assert_true(node_value(n, table, keys[i]) == expected);
     }
-}
-
-int main(void)
-{
-#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
-    const struct CMUnitTest tests[] = {
-        ON_3_CORES(comes_beside_under_another_name),
-        ON_3_CORES(comes_into_an_empty_node),
-        ON_3_CORES(is_saved_like_any_other),
-        ON_3_CORES(is_saved_where_saves_are_deltas),
-        ON_3_CORES(a_replaced_one_is_saved_whole),
-        ON_3_CORES(an_older_whole_is_saved_whole),
-        ON_3_CORES(replaces_when_asked_to),
-        ON_1_CORE(what_is_dropped_stays_away),
-        ON_3_CORES(what_is_dropped_stays_away),
-        ON_3_CORES(a_restore_brings_back_what_was_dropped),
-        ON_1_CORE(refuses_what_is_wrong),
-        ON_1_CORE(damage_is_named_and_changes_nothing),
-        ON_1_CORE(damage_leaves_an_empty_node_empty),
-        ON_3_CORES(calls_go_on_meanwhile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* Observations that were counted before a restart count after it, on any number of cores. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 #include "restore_fixture.h"
+#include "tests/test.h"
 
 #undef KEYS
 #define KEYS   300u
@@ -57,18 +54,18 @@ static void check(struct node_fixture *n, uint32_t cores)
     assert_int_equal(rows(n), KEYS / WANTED * 2);
 }
 
-static void from_1_core_to_3(void **state)
+TEST(from_1_core_to_3, node_setup, node_teardown)
 {
     check(*state, 3);
 }
 
-static void from_3_cores_to_2(void **state)
+TEST(from_3_cores_to_2, node_setup_3_cores, node_teardown)
 {
     check(*state, 2);
 }
 
 /* A full, and a delta with what was seen since, on another number of cores. */
-static void of_a_chain(void **state)
+TEST(of_a_chain, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     n->config.checkpoint_deltas = 8;
@@ -90,7 +87,7 @@ static void of_a_chain(void **state)
 }
 
 /* Half of the partitions go back to what had been seen then. */
-static void beside_what_serves(void **state)
+TEST(beside_what_serves, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct ps_partition_set set = {{0}};
@@ -114,15 +111,4 @@ static void beside_what_serves(void **state)
         expected += seen[i] >= WANTED;
     }
     assert_int_equal(rows(n), expected);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(from_1_core_to_3, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(from_3_cores_to_2, node_setup_3_cores, node_teardown),
-        cmocka_unit_test_setup_teardown(of_a_chain, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(beside_what_serves, node_setup_3_cores, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, 2,
  * from before there were deltas, 3, from before the node's clock was kept, and 4 by Millrace 0.1, from before
  * a manifest said which starts its content comes from. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/row/row_layout.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
 #define BLOCK_BYTES (1 << 20)
@@ -82,12 +79,12 @@ static void check_old(struct node_fixture *n, uint32_t cores)
     assert_int_equal(node_save(n), 2);
 }
 
-static void an_older_checkpoint_is_read_on_as_many_cores(void **state)
+TEST(an_older_checkpoint_is_read_on_as_many_cores, node_setup, node_teardown)
 {
     check_old(*state, 2);
 }
 
-static void an_older_checkpoint_is_read_on_3_cores(void **state)
+TEST(an_older_checkpoint_is_read_on_3_cores, node_setup, node_teardown)
 {
     check_old(*state, 3);
 }
@@ -118,12 +115,12 @@ static void check_version_2(struct node_fixture *n, uint32_t cores)
     assert_int_equal(node_save(n), 2);
 }
 
-static void version_2_is_read_on_as_many_cores(void **state)
+TEST(version_2_is_read_on_as_many_cores, node_setup, node_teardown)
 {
     check_version_2(*state, 2);
 }
 
-static void version_2_is_read_on_3_cores(void **state)
+TEST(version_2_is_read_on_3_cores, node_setup, node_teardown)
 {
     check_version_2(*state, 3);
 }
@@ -190,12 +187,12 @@ static void check_version_3(struct node_fixture *n, uint32_t cores)
     check_ages(n, 3, 2);
 }
 
-static void version_3_is_read_on_as_many_cores(void **state)
+TEST(version_3_is_read_on_as_many_cores, node_setup, node_teardown)
 {
     check_version_3(*state, 2);
 }
 
-static void version_3_is_read_on_3_cores(void **state)
+TEST(version_3_is_read_on_3_cores, node_setup, node_teardown)
 {
     check_version_3(*state, 3);
 }
@@ -210,24 +207,12 @@ static void check_version_4(struct node_fixture *n, uint32_t cores)
     assert_int_equal(node_save(n), 2);
 }
 
-static void version_4_of_0_1_is_read_on_as_many_cores(void **state)
+TEST(version_4_of_0_1_is_read_on_as_many_cores, node_setup, node_teardown)
 {
     check_version_4(*state, 2);
 }
 
-static void version_4_of_0_1_is_read_on_3_cores(void **state)
+TEST(version_4_of_0_1_is_read_on_3_cores, node_setup, node_teardown)
 {
     check_version_4(*state, 3);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(an_older_checkpoint_is_read_on_as_many_cores), TEST(an_older_checkpoint_is_read_on_3_cores),
-        TEST(version_2_is_read_on_as_many_cores),           TEST(version_2_is_read_on_3_cores),
-        TEST(version_3_is_read_on_as_many_cores),           TEST(version_3_is_read_on_3_cores),
-        TEST(version_4_of_0_1_is_read_on_as_many_cores),    TEST(version_4_of_0_1_is_read_on_3_cores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* What a restore takes, under which names and numbers, and what it refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "ps/restore/restore_plan.h"
+#include "tests/test.h"
 
 static struct ps_catalog held, node;
 static struct ps_restore_plan plan;
@@ -23,7 +19,6 @@ static void add(struct ps_catalog *c, uint32_t id, const char *name, uint32_t di
 static int set_up(void **state)
 {
     struct mr_feature v = mr_feature_variable("v", 0, NULL);
-    (void)state;
     memset(&held, 0, sizeof(held));
     memset(&node, 0, sizeof(node));
     memset(&plan, 0xa5, sizeof(plan));
@@ -67,9 +62,8 @@ static void check_refused(const struct mr_restore_pair *pairs, uint32_t count, b
         fail_msg("\"%s\" does not say \"%s\"", text, says);
 }
 
-static void all_of_it_keeps_its_numbers(void **state)
+TEST(all_of_it_keeps_its_numbers, set_up)
 {
-    (void)state;
     assert_int_equal(make(NULL, 0, false), MR_OK);
     assert_true(plan.whole);
     assert_int_equal(plan.count, 3);
@@ -81,10 +75,9 @@ static void all_of_it_keeps_its_numbers(void **state)
     assert_memory_equal(node.ids, held.ids, 3 * sizeof(held.ids[0]));
 }
 
-static void named_ones_get_free_numbers(void **state)
+TEST(named_ones_get_free_numbers, set_up)
 {
     const struct mr_restore_pair pairs[3] = {pair("v", ""), pair("b", "b_old"), pair("a", "z/1")};
-    (void)state;
     assert_int_equal(make(pairs, 3, false), MR_OK);
     assert_false(plan.whole);
     assert_int_equal(plan.count, 3);
@@ -98,10 +91,9 @@ static void named_ones_get_free_numbers(void **state)
     assert_int_equal(node.ids[ps_catalog_find(&node, "b_old")], 4);
 }
 
-static void numbers_begin_where_the_node_says(void **state)
+TEST(numbers_begin_where_the_node_says, set_up)
 {
     const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("v", "")};
-    (void)state;
     next_id = MR_FEATURE_ID_MAX - 1;
     assert_int_equal(make(pairs, 2, false), MR_OK);
     check_entry(0, "a", 1, MR_FEATURE_ID_MAX - 1, 0);
@@ -111,10 +103,9 @@ static void numbers_begin_where_the_node_says(void **state)
                   "v: a node has at most 4096 features, and all numbers");
 }
 
-static void one_that_is_there_is_refused_or_replaced(void **state)
+TEST(one_that_is_there_is_refused_or_replaced, set_up)
 {
     const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("b", "")}, other = pair("a", "x");
-    (void)state;
     check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "b is there already");
     check_refused(&other, 1, false, MR_INVALID_ARGUMENT, "x is there already");
     assert_int_equal(make(pairs, 2, true), MR_OK);
@@ -126,17 +117,15 @@ static void one_that_is_there_is_refused_or_replaced(void **state)
     assert_int_equal(node.ids[ps_catalog_find(&node, "a")], 3);
 }
 
-static void a_table_does_not_replace_a_variable(void **state)
+TEST(a_table_does_not_replace_a_variable, set_up)
 {
     const struct mr_restore_pair pairs[1] = {pair("v", "x")};
-    (void)state;
     check_refused(pairs, 1, true, MR_INVALID_ARGUMENT, "x is a table in one");
 }
 
-static void names_are_checked(void **state)
+TEST(names_are_checked, set_up)
 {
     struct mr_restore_pair pairs[2] = {pair("a", ""), pair("c", "")};
-    (void)state;
     check_refused(pairs, 2, false, MR_UNKNOWN_TABLE, "no table, variable or parameter named c");
     pairs[1] = pair("a", "a2");
     check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "a is asked for twice");
@@ -155,11 +144,10 @@ static void names_are_checked(void **state)
     check_refused(pairs, 1, false, MR_UNKNOWN_TABLE, "it has 0");
 }
 
-static void a_full_node_takes_no_more(void **state)
+TEST(a_full_node_takes_no_more, set_up)
 {
     const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("v", "")};
     char name[MR_NAME_BYTES];
-    (void)state;
     for (uint32_t id = 3; id < MR_FEATURE_MAX; id++) {
         snprintf(name, sizeof(name), "t%u", id);
         add(&node, id, name, 1);
@@ -168,16 +156,4 @@ static void a_full_node_takes_no_more(void **state)
     assert_int_equal(make(pairs, 1, false), MR_OK);
     check_entry(0, "a", 1, next_id, 0);
     check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "v: a node has at most 4096 features");
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup(name, set_up)
-    const struct CMUnitTest tests[] = {
-        TEST(all_of_it_keeps_its_numbers),         TEST(named_ones_get_free_numbers),
-        TEST(numbers_begin_where_the_node_says),   TEST(one_that_is_there_is_refused_or_replaced),
-        TEST(a_table_does_not_replace_a_variable), TEST(names_are_checked),
-        TEST(a_full_node_takes_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

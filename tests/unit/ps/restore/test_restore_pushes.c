@@ -1,20 +1,16 @@
 /* Pushes sent again after a restart: each is applied once, onto however many cores, also where a checkpoint
  * was made in the middle of it. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 #include "restore_fixture.h"
+#include "tests/test.h"
 #include "tests/wait.h"
 
 /* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of
@@ -41,27 +37,27 @@ static void are_applied_once(struct node_fixture *n, uint32_t from, uint32_t to)
     check_values(n, table, 94);
 }
 
-static void on_1_core(void **state)
+TEST(on_1_core, node_setup, node_teardown)
 {
     are_applied_once(*state, 1, 1);
 }
 
-static void on_3_cores(void **state)
+TEST(on_3_cores, node_setup, node_teardown)
 {
     are_applied_once(*state, 3, 3);
 }
 
-static void from_1_core_to_3(void **state)
+TEST(from_1_core_to_3, node_setup, node_teardown)
 {
     are_applied_once(*state, 1, 3);
 }
 
-static void from_3_cores_to_2(void **state)
+TEST(from_3_cores_to_2, node_setup, node_teardown)
 {
     are_applied_once(*state, 3, 2);
 }
 
-static void from_2_cores_to_5(void **state)
+TEST(from_2_cores_to_5, node_setup, node_teardown)
 {
     are_applied_once(*state, 2, 5);
 }
@@ -95,23 +91,23 @@ static void a_checkpoint_in_the_middle(struct node_fixture *n, uint32_t from, ui
     check_values(n, table, 96);
 }
 
-static void in_the_middle_from_1_through_3_to_2(void **state)
+TEST(in_the_middle_from_1_through_3_to_2, node_setup, node_teardown)
 {
     a_checkpoint_in_the_middle(*state, 1, 3, 2);
 }
 
-static void in_the_middle_from_2_through_3_to_2(void **state)
+TEST(in_the_middle_from_2_through_3_to_2, node_setup, node_teardown)
 {
     a_checkpoint_in_the_middle(*state, 2, 3, 2);
 }
 
-static void in_the_middle_from_3_through_5_to_1(void **state)
+TEST(in_the_middle_from_3_through_5_to_1, node_setup, node_teardown)
 {
     a_checkpoint_in_the_middle(*state, 3, 5, 1);
 }
 
 /* A variable and a key that some partitions' pieces have, in one push. */
-static void parts_of_a_push_are_left_out(void **state)
+TEST(parts_of_a_push_are_left_out, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 1);
@@ -146,7 +142,7 @@ static void parts_of_a_push_are_left_out(void **state)
 
 /* Set under a number, which some partitions' pieces have, and set to something else after that: sent again,
  * it changes nothing. */
-static void a_variable_that_was_set_is_left_out(void **state)
+TEST(a_variable_that_was_set_is_left_out, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 1);
@@ -190,7 +186,7 @@ static uint64_t durable(struct node_fixture *n, uint64_t number)
     return durable_on(n, 0, number);
 }
 
-static void a_start_knows_what_is_durable(void **state)
+TEST(a_start_knows_what_is_durable, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -211,7 +207,7 @@ static void a_start_knows_what_is_durable(void **state)
 }
 
 /* It cannot be published under a name that is taken. */
-static void a_save_that_fails_makes_nothing_durable(void **state)
+TEST(a_save_that_fails_makes_nothing_durable, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -241,7 +237,7 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
 }
 
 /* The push stream that pushed last is the last to be forgotten after a start, too. */
-static void a_start_knows_who_pushed_when(void **state)
+TEST(a_start_knows_who_pushed_when, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
@@ -285,7 +281,7 @@ static void read_log(int file, char *log, size_t capacity)
     log[bytes > 0 ? bytes : 0] = '\0';
 }
 
-static void a_start_tells_of_records_without_room(void **state)
+TEST(a_start_tells_of_records_without_room, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     char path[200], log[16384] = "";
@@ -330,7 +326,7 @@ static uint64_t check_starts(struct node_fixture *n, const uint64_t *from, uint3
     return starts[0][MR_LIST_START_ID];
 }
 
-static void a_node_says_where_its_state_comes_from(void **state)
+TEST(a_node_says_where_its_state_comes_from, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     make_table(n);
@@ -351,28 +347,4 @@ static void a_node_says_where_its_state_comes_from(void **state)
     assert_int_equal(node_durable_in(n, 1), 0);
     node_save(n);
     assert_int_equal(node_durable_in(n, 2), 4);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(on_1_core),
-        TEST(on_3_cores),
-        TEST(from_1_core_to_3),
-        TEST(from_3_cores_to_2),
-        TEST(from_2_cores_to_5),
-        TEST(in_the_middle_from_1_through_3_to_2),
-        TEST(in_the_middle_from_2_through_3_to_2),
-        TEST(in_the_middle_from_3_through_5_to_1),
-        TEST(parts_of_a_push_are_left_out),
-        TEST(a_variable_that_was_set_is_left_out),
-        TEST(a_start_knows_what_is_durable),
-        TEST(a_node_says_where_its_state_comes_from),
-        TEST(a_start_knows_who_pushed_when),
-        TEST(a_start_tells_of_records_without_room),
-        cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,
-                                        node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

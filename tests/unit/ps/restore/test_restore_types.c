@@ -1,16 +1,13 @@
 /* Checkpoints of tables in f16 and bf16 through a whole node, restored onto other numbers of cores: what is
  * pushed then is rounded as if nothing had happened. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
+#include "tests/test.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 #define KEYS            40u
@@ -74,17 +71,17 @@ static void check_type(struct node_fixture *n, const char *name, enum mr_dtype d
     }
 }
 
-static void f16_from_1_core_to_3(void **state)
+TEST(f16_from_1_core_to_3, node_setup, node_teardown)
 {
     check_type(*state, "half", MR_F16, 3);
 }
 
-static void bf16_from_1_core_to_2(void **state)
+TEST(bf16_from_1_core_to_2, node_setup, node_teardown)
 {
     check_type(*state, "brain", MR_BF16, 2);
 }
 
-static void bf16_from_3_cores_to_1(void **state)
+TEST(bf16_from_3_cores_to_1, node_setup_3_cores, node_teardown)
 {
     check_type(*state, "brain", MR_BF16, 1);
 }
@@ -103,7 +100,7 @@ static void put_row(uint32_t core, uint32_t table, uint64_t key, const void *val
 }
 
 /* Rows and variables that hold NaN or Inf are loaded as they are; that is counted, and the log says so. */
-static void what_is_not_finite_is_told(void **state)
+TEST(what_is_not_finite_is_told, node_setup, node_teardown)
 {
     static const float nans[NODE_DIM] = {1, NAN, 1, 1}, fine[NODE_DIM] = {1, 2, 3, 4};
     static const uint16_t infinite[NODE_DIM] = {0, 0, 0, 0x7c00};
@@ -140,15 +137,4 @@ static void what_is_not_finite_is_told(void **state)
     assert_non_null(strstr(text, "restore: variable bias has 1 range with NaN or Inf in checkpoint 1"));
     assert_int_equal(node_counter(n, 0, "table.rows_not_finite"), 3);
     assert_float_equal(node_value(n, table, 3), 1, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(f16_from_1_core_to_3, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(bf16_from_1_core_to_2, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(bf16_from_3_cores_to_1, node_setup_3_cores, node_teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_finite_is_told, node_setup, node_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

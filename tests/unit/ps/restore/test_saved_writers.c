@@ -1,11 +1,8 @@
 /* Who wrote a checkpoint's records: cores of one node, or of the nodes of a cluster, whose partitions are
  * scattered. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include "ps/restore/saved_writers.h"
+#include "tests/test.h"
 
 enum { PARTS = 3 };
 
@@ -49,7 +46,7 @@ static int destroy(void **state)
     return 0;
 }
 
-static void each_partition_has_the_core_that_had_it(void **state)
+TEST(each_partition_has_the_core_that_had_it, make, destroy)
 {
     const struct cluster *c = *state;
     struct ps_saved_writers *w = ps_saved_writers_of_chain(&c->chain, NULL, PS_SAVED_NO_PART, 1);
@@ -70,7 +67,7 @@ static void each_partition_has_the_core_that_had_it(void **state)
     ps_saved_writers_free(w);
 }
 
-static void those_without_a_wanted_partition_do_not_count(void **state)
+TEST(those_without_a_wanted_partition_do_not_count, make, destroy)
 {
     const struct cluster *c = *state;
     bool owns[MR_PARTITION_COUNT] = {false};
@@ -83,7 +80,7 @@ static void those_without_a_wanted_partition_do_not_count(void **state)
     ps_saved_writers_free(w);
 }
 
-static void a_node_as_before_takes_its_own(void **state)
+TEST(a_node_as_before_takes_its_own, make, destroy)
 {
     const struct cluster *c = *state;
     for (uint32_t cores_here = 3; cores_here <= 4; cores_here++) {
@@ -99,15 +96,4 @@ static void a_node_as_before_takes_its_own(void **state)
         assert_int_equal(ps_saved_writer_own(w, 0), cores_here == 2 ? 0 : w->count);
         ps_saved_writers_free(w);
     }
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
-    const struct CMUnitTest tests[] = {
-        TEST(each_partition_has_the_core_that_had_it),
-        TEST(those_without_a_wanted_partition_do_not_count),
-        TEST(a_node_as_before_takes_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* A node that saves straight to a store, and restores from there: one without a disk, and one whose clients
  * name the store. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "ps/control/control_internal.h"
 #include "tests/test.h"

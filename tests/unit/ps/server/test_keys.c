@@ -1,6 +1,5 @@
 /* A node's keys: which files are read, with which roles, and what is refused. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "ps/server/keys.h"

@@ -1,12 +1,9 @@
 #include "remote_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 
 enum ps_store_kind remote_hdfs = PS_STORE_HDFS, remote_s3 = PS_STORE_S3;

@@ -1,6 +1,5 @@
 /* The record of a copy: what was written is read again, and what is damaged is no record. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

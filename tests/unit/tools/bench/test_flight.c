@@ -1,7 +1,6 @@
 /* The schedule of an open loop, and whom a stall is charged to: with a clock and a server of the test's
  * own. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "tools/bench/flight.h"
 #include "tests/test.h"

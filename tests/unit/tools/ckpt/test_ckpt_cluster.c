@@ -2,7 +2,6 @@
  * whole is what each of them has: what the other node owns counts once. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tests/command.h"
 #include "tests/test.h"

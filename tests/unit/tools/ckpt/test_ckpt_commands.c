@@ -1,7 +1,6 @@
 /* The commands of `millrace ckpt` that look at checkpoints and compact them, as a user types them, on chains
  * whose rows are known. */
 #include <jansson.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

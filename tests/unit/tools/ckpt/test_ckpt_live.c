@@ -1,6 +1,5 @@
 /* Live rows of chains, against a model of what each link wrote. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/test.h"

@@ -1,6 +1,5 @@
 /* millrace ckpt dump, export and import, as a user types them: rows that go out and come back. */
 #include <jansson.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

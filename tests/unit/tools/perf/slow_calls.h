@@ -2,11 +2,8 @@
 #ifndef SLOW_CALLS_H
 #define SLOW_CALLS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "tools/perf/run_calls.h"
+#include "tests/test.h"
 
 enum { MS = 1000000, SLOW_NS = 5 * MS };
 

@@ -1,6 +1,5 @@
 /* Servers by name: several addresses of which not all answer, names that do not resolve, and name servers
  * that do not answer. The resolver is the test's own for names that end in ".test". */
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/udp/udp_socket.h"
-#include "dataplane/wire/base/clock.h"
 #include "tests/test.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "dataplane/rpc/millrace_rpc.h"

@@ -1,5 +1,4 @@
 /* Retry contexts by themselves: which outcomes lead to another try, and what the tries share. */
-#include <stdlib.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/forks.h"

@@ -1,12 +1,8 @@
 /* What --check-format shows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/check_format.h"
@@ -40,7 +36,7 @@ static void expect(const char *text, const char *what)
         fail_msg("\"%s\" does not contain \"%s\"", text, what);
 }
 
-static void samples_and_what_they_hold(void **state)
+TEST(samples_and_what_they_hold)
 {
     char *text =
         show("01010001,16,405,MCI,MDW\n01010001,14,405,LAX,MDW\n01010101,14,405,X,MDW\nbroken\n", MR_OK);
@@ -55,21 +51,21 @@ static void samples_and_what_they_hold(void **state)
     free(text);
 }
 
-static void no_samples(void **state)
+TEST(no_samples)
 {
     char *text = show("", MR_OK);
     expect(text, ": 1 file, 0 samples, 0 broken lines, 0 distinct keys\n");
     free(text);
 }
 
-static void data_of_another_format(void **state)
+TEST(data_of_another_format)
 {
     free(show("1\t2\n", MR_BAD_MESSAGE));
     expect(error_text, "is not in the format flights");
 }
 
 /* What the description lacks is put together, also where it makes all lines broken. */
-static void missing_values_and_blanks_are_proposed(void **state)
+TEST(missing_values_and_blanks_are_proposed)
 {
     static const char description[] = "[format]\nname = own\nlabel = y\n[columns]\ny = flag\nx = number\n"
                                       "z = integer\nu = text\n[slots]\nu = u\n";
@@ -97,11 +93,5 @@ static void missing_values_and_blanks_are_proposed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_and_what_they_hold),
-        cmocka_unit_test(no_samples),
-        cmocka_unit_test(missing_values_and_blanks_are_proposed),
-        cmocka_unit_test(data_of_another_format),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }

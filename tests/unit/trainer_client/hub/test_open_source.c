@@ -1,12 +1,8 @@
 /* Batches of a plan: every sample once an epoch, the same at every building. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
@@ -67,7 +63,7 @@ static void check_shape(const struct hub_batch *b)
     }
 }
 
-static void every_epoch_has_every_sample_once(void **state)
+TEST(every_epoch_has_every_sample_once)
 {
     struct temp_file file = make_file();
     struct hub_batch_source *s = open_source(request_of(&file, 64, 9));
@@ -118,18 +114,18 @@ static void check_equal(size_t memory_bytes)
     close(file.fd);
 }
 
-static void a_batch_is_the_same_at_every_building(void **state)
+TEST(a_batch_is_the_same_at_every_building)
 {
     check_equal(0);
 }
 
-static void samples_in_memory_change_no_batch(void **state)
+TEST(samples_in_memory_change_no_batch)
 {
     check_equal(1u << 20);
     check_equal(1u << 16); /* holds some of them */
 }
 
-static void file_order_with_seed_zero(void **state)
+TEST(file_order_with_seed_zero)
 {
     struct temp_file file = make_file();
     struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
@@ -141,7 +137,7 @@ static void file_order_with_seed_zero(void **state)
     close(file.fd);
 }
 
-static void a_buffer_serves_sources_of_other_shapes(void **state)
+TEST(a_buffer_serves_sources_of_other_shapes)
 {
     struct temp_file criteo = make_file(), libsvm = temp_file_text("1 1:1 2:1\n-1 3:1\n");
     struct hub_request other = {.format = "libsvm", .table = "t", .batch_samples = 5, .epochs = 1};
@@ -164,7 +160,7 @@ static void a_buffer_serves_sources_of_other_shapes(void **state)
     close(libsvm.fd);
 }
 
-static void a_batch_that_no_message_holds_is_refused(void **state)
+TEST(a_batch_that_no_message_holds_is_refused)
 {
     char *text = malloc(100000);
     size_t bytes = 1;
@@ -183,7 +179,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     close(file.fd);
 }
 
-static void what_is_read_once_has_one_order(void **state)
+TEST(what_is_read_once_has_one_order)
 {
     struct temp_file file = make_file();
     for (int what = 0; what < 4; what++) {
@@ -200,7 +196,7 @@ static void what_is_read_once_has_one_order(void **state)
     close(file.fd);
 }
 
-static void no_samples_no_batches(void **state)
+TEST(no_samples_no_batches)
 {
     struct temp_file file = temp_file_text("\n");
     struct hub_batch_source *s = open_source(request_of(&file, 10, 1));
@@ -210,7 +206,7 @@ static void no_samples_no_batches(void **state)
     close(file.fd);
 }
 
-static void a_file_cut_short_is_an_error(void **state)
+TEST(a_file_cut_short_is_an_error)
 {
     struct temp_file file = make_file();
     struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
@@ -224,7 +220,7 @@ static void a_file_cut_short_is_an_error(void **state)
 
 /* Of a packed file the samples of a window come before those of the next; each once, in an order of its own
  * in each epoch. */
-static void packed_samples_are_shuffled_in_windows(void **state)
+TEST(packed_samples_are_shuffled_in_windows)
 {
     enum { SAMPLES = 2 * HUB_WINDOW_SAMPLES + 5000, BATCH = 50000 };
     char *text = malloc((size_t)SAMPLES * 12);
@@ -272,17 +268,5 @@ static void packed_samples_are_shuffled_in_windows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_epoch_has_every_sample_once),
-        cmocka_unit_test(a_batch_is_the_same_at_every_building),
-        cmocka_unit_test(samples_in_memory_change_no_batch),
-        cmocka_unit_test(file_order_with_seed_zero),
-        cmocka_unit_test(a_buffer_serves_sources_of_other_shapes),
-        cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
-        cmocka_unit_test(what_is_read_once_has_one_order),
-        cmocka_unit_test(no_samples_no_batches),
-        cmocka_unit_test(packed_samples_are_shuffled_in_windows),
-        cmocka_unit_test(a_file_cut_short_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }

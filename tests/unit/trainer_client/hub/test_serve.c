@@ -1,23 +1,19 @@
 /* Plans of a hub from their start to their end, with restarts of each side in between. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 #include "tests/wait.h"
 
-static void each_sample_is_applied_once(void **state)
+TEST(each_sample_is_applied_once, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -35,7 +31,7 @@ static void each_sample_is_applied_once(void **state)
     mr_client_destroy(trainer);
 }
 
-static void metrics_say_how_the_plan_goes_on(void **state)
+TEST(metrics_say_how_the_plan_goes_on, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -82,7 +78,7 @@ static bool is_said(const char *text)
     return is_there;
 }
 
-static void a_trainer_of_another_version_is_named(void **state)
+TEST(a_trainer_of_another_version_is_named, set_up, take_down)
 {
     const struct bench *b = *state;
     uint8_t hello[MR_VERSION_HELLO_BYTES] = {0};
@@ -107,7 +103,7 @@ static void a_trainer_of_another_version_is_named(void **state)
     assert_true(is_said("127.0.0.1:"));
 }
 
-static void trainers_share_the_batches(void **state)
+TEST(trainers_share_the_batches, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *one = connect_to(hub_address), *two = connect_to(hub_address);
@@ -126,7 +122,7 @@ static void trainers_share_the_batches(void **state)
     mr_client_destroy(two);
 }
 
-static void another_plan_waits_for_the_end(void **state)
+TEST(another_plan_waits_for_the_end, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *one = connect_to(hub_address), *two = connect_to(hub_address);
@@ -147,7 +143,7 @@ static void another_plan_waits_for_the_end(void **state)
     mr_client_destroy(two);
 }
 
-static void held_out_batches_end_by_the_trainers_word(void **state)
+TEST(held_out_batches_end_by_the_trainers_word, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -185,7 +181,7 @@ static void wait_until_ready(struct bench *b, uint64_t sequence)
 }
 
 /* With room for one feed: it must not stay taken by a batch that turns out to be over. */
-static void a_late_word_about_a_batch_fed_again_makes_room(void **state)
+TEST(a_late_word_about_a_batch_fed_again_makes_room, set_up, take_down)
 {
     struct bench *b = *state;
     stop_hub(b);
@@ -215,7 +211,7 @@ static void a_late_word_about_a_batch_fed_again_makes_room(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_dropped_batch_comes_again(void **state)
+TEST(a_dropped_batch_comes_again, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -245,7 +241,7 @@ static void a_dropped_batch_comes_again(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_server_that_forgot_is_taught_again(void **state)
+TEST(a_server_that_forgot_is_taught_again, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -255,7 +251,7 @@ static void a_server_that_forgot_is_taught_again(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_hub_that_restarts_goes_on(void **state)
+TEST(a_hub_that_restarts_goes_on, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -275,7 +271,7 @@ static void a_hub_that_restarts_goes_on(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_silent_trainer_loses_its_batches(void **state)
+TEST(a_silent_trainer_loses_its_batches, set_up, take_down)
 {
     struct bench *b = *state;
     stop_hub(b);
@@ -302,7 +298,7 @@ static void a_silent_trainer_loses_its_batches(void **state)
 
 /* ---- mistakes ---- */
 
-static void mistakes_are_told(void **state)
+TEST(mistakes_are_told, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -363,7 +359,7 @@ static uint32_t number_of(const struct bench *b, uint32_t run)
 }
 
 /* As hourly plans do, which differ by their run: 16 bits of a hash bring two together within some hundred. */
-static void plans_that_want_one_stream_are_both_applied(void **state)
+TEST(plans_that_want_one_stream_are_both_applied, set_up, take_down)
 {
     struct bench *b = *state;
     static uint32_t run_of[65536];
@@ -384,7 +380,7 @@ static void plans_that_want_one_stream_are_both_applied(void **state)
     assert_int_equal(streams_of(b), 2);
 }
 
-static void samples_that_change_end_their_plan(void **state)
+TEST(samples_that_change_end_their_plan, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -416,7 +412,7 @@ static void samples_that_change_end_their_plan(void **state)
 }
 
 /* A job that writes its samples to the same place each time, and forgot to count its runs. */
-static void other_samples_are_no_plan_that_is_at_its_end(void **state)
+TEST(other_samples_are_no_plan_that_is_at_its_end, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address), *late = connect_to(hub_address);
@@ -438,7 +434,7 @@ static void other_samples_are_no_plan_that_is_at_its_end(void **state)
     mr_client_destroy(late);
 }
 
-static void held_out_samples_leave_no_stream(void **state)
+TEST(held_out_samples_leave_no_stream, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -463,7 +459,7 @@ static void held_out_samples_leave_no_stream(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_table_that_is_not_there_is_named(void **state)
+TEST(a_table_that_is_not_there_is_named, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address), *other = connect_to(hub_address);
@@ -494,7 +490,7 @@ static enum mr_status wait_for_reason(struct mr_client *trainer, const char *rea
     return status;
 }
 
-static void a_batch_that_the_server_refuses_fails_the_plan(void **state)
+TEST(a_batch_that_the_server_refuses_fails_the_plan, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -521,7 +517,7 @@ static void a_batch_that_the_server_refuses_fails_the_plan(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_refusal_that_passes_is_told_until_then(void **state)
+TEST(a_refusal_that_passes_is_told_until_then, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -538,7 +534,7 @@ static void a_refusal_that_passes_is_told_until_then(void **state)
 
 /* A plan of no samples is at its end at once, whether the server has its table or not: it keeps nobody
  * out. */
-static void a_plan_of_no_batches_is_over(void **state)
+TEST(a_plan_of_no_batches_is_over, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address), *other = connect_to(hub_address);
@@ -557,7 +553,7 @@ static void a_plan_of_no_batches_is_over(void **state)
     close(empty.fd);
 }
 
-static void it_is_a_node_of_one_core(void **state)
+TEST(it_is_a_node_of_one_core, set_up, take_down)
 {
     struct mr_client *client = connect_to(hub_address);
     struct mr_core_state core;
@@ -574,7 +570,7 @@ static void it_is_a_node_of_one_core(void **state)
     mr_client_destroy(client);
 }
 
-static void a_wrong_address_ends_it(void **state)
+TEST(a_wrong_address_ends_it)
 {
     struct hub *hub = calloc(1, sizeof(*hub));
     char error[HUB_ERROR_BYTES];
@@ -588,7 +584,7 @@ static void a_wrong_address_ends_it(void **state)
     free(hub);
 }
 
-static void other_machines_need_a_key_or_an_option(void **state)
+TEST(other_machines_need_a_key_or_an_option)
 {
     static const char *const others[] = {"0.0.0.0:0", ":0", "[::]:0"};
     char error[HUB_ERROR_BYTES];
@@ -608,7 +604,7 @@ static void other_machines_need_a_key_or_an_option(void **state)
     }
 }
 
-static void files_elsewhere_are_refused(void **state)
+TEST(files_elsewhere_are_refused, set_up, take_down)
 {
     struct bench *b = *state;
     char error[HUB_ERROR_BYTES];
@@ -633,31 +629,5 @@ static void files_elsewhere_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_sample_is_applied_once, set_up, take_down),
-        cmocka_unit_test_setup_teardown(metrics_say_how_the_plan_goes_on, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_trainer_of_another_version_is_named, set_up, take_down),
-        cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
-        cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
-        cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_late_word_about_a_batch_fed_again_makes_room, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_dropped_batch_comes_again, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_server_that_forgot_is_taught_again, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_hub_that_restarts_goes_on, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_silent_trainer_loses_its_batches, set_up, take_down),
-        cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, take_down),
-        cmocka_unit_test_setup_teardown(plans_that_want_one_stream_are_both_applied, set_up, take_down),
-        cmocka_unit_test_setup_teardown(samples_that_change_end_their_plan, set_up, take_down),
-        cmocka_unit_test_setup_teardown(other_samples_are_no_plan_that_is_at_its_end, set_up, take_down),
-        cmocka_unit_test_setup_teardown(held_out_samples_leave_no_stream, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_table_that_is_not_there_is_named, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_batch_that_the_server_refuses_fails_the_plan, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_refusal_that_passes_is_told_until_then, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_plan_of_no_batches_is_over, set_up, take_down),
-        cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
-        cmocka_unit_test_setup_teardown(files_elsewhere_are_refused, set_up, take_down),
-        cmocka_unit_test(a_wrong_address_ends_it),
-        cmocka_unit_test(other_machines_need_a_key_or_an_option),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }

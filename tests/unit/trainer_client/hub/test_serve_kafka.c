@@ -1,13 +1,9 @@
 /* A hub that reads a topic, between a mock of a Kafka cluster, a node's stand-in and a trainer: each message
  * is applied once, whichever of them is lost in between. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
@@ -55,7 +51,7 @@ static uint32_t applied_samples(const struct bench *b)
 }
 
 /* Of three partitions, of which one joins in later. */
-static void a_topic_goes_on_where_it_was(void **state)
+TEST(a_topic_goes_on_where_it_was, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:clicks");
@@ -116,7 +112,7 @@ static void train_in_turn(struct bench *b, struct mr_client *const trainers[2], 
 }
 
 /* Of two hubs with the same plan, one of which is started again, and of a server that forgets. */
-static void a_partition_that_is_added_joins_the_plan_that_is_running(void **state)
+TEST(a_partition_that_is_added_joins_the_plan_that_is_running, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     static struct bench other;
@@ -158,7 +154,7 @@ static void a_partition_that_is_added_joins_the_plan_that_is_running(void **stat
 }
 
 /* All messages are in partitions that the plan does not know when it begins. */
-static void a_plan_without_messages_waits_for_partitions_too(void **state)
+TEST(a_plan_without_messages_waits_for_partitions_too, set_up_kafka, take_down)
 {
     struct mr_sample_plan plan = live_plan("kafka:late");
     struct mr_sample_info info;
@@ -186,7 +182,7 @@ static void a_plan_without_messages_waits_for_partitions_too(void **state)
     mr_client_destroy(trainer);
 }
 
-static void metrics_say_how_far_the_partitions_are(void **state)
+TEST(metrics_say_how_far_the_partitions_are, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:lags");
@@ -205,7 +201,7 @@ static void metrics_say_how_far_the_partitions_are(void **state)
     mr_client_destroy(trainer);
 }
 
-static void batches_come_again_to_a_server_that_forgot(void **state)
+TEST(batches_come_again_to_a_server_that_forgot, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:forgotten");
@@ -225,7 +221,7 @@ static void batches_come_again_to_a_server_that_forgot(void **state)
 }
 
 /* Trainers do not get them, and they hold nobody up. */
-static void batches_without_samples_are_applied_by_the_hub(void **state)
+TEST(batches_without_samples_are_applied_by_the_hub, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:tombstones");
@@ -247,7 +243,7 @@ static void batches_without_samples_are_applied_by_the_hub(void **state)
     mr_client_destroy(trainer);
 }
 
-static void what_retention_deleted_ends_the_plan(void **state)
+TEST(what_retention_deleted_ends_the_plan, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     static char large[900000];
@@ -299,7 +295,7 @@ static void refuse_one(int32_t broker)
 }
 
 /* One that has had no message yet, while the other one is trained on. */
-static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
+TEST(a_partition_that_cannot_be_read_ends_the_plan, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:revoked");
@@ -326,7 +322,7 @@ static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
 }
 
 /* All messages of all partitions, whenever the plan is started; offsets without samples end no plan. */
-static void messages_without_labels_are_scored(void **state)
+TEST(messages_without_labels_are_scored, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     static struct block_bytes blocks;
@@ -377,7 +373,7 @@ static const char first_description[] =
                       "[format]\nname = own\nlabel = y\nheader = none\n[columns]\ny = flag\n"
                       "n = number\n[slots]\nn = range(n)\n";
 
-static void another_description_is_another_plan(void **state)
+TEST(another_description_is_another_plan, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     char why[HUB_FORMAT_ERROR_BYTES];
@@ -416,7 +412,7 @@ static void another_description_is_another_plan(void **state)
     }
 }
 
-static void mistakes_are_told(void **state)
+TEST(mistakes_are_told, set_up_kafka, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -453,22 +449,5 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_topic_goes_on_where_it_was, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(a_partition_that_is_added_joins_the_plan_that_is_running,
-                                        set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(a_plan_without_messages_waits_for_partitions_too, set_up_kafka,
-                                        take_down),
-        cmocka_unit_test_setup_teardown(metrics_say_how_far_the_partitions_are, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(batches_come_again_to_a_server_that_forgot, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(batches_without_samples_are_applied_by_the_hub, set_up_kafka,
-                                        take_down),
-        cmocka_unit_test_setup_teardown(what_retention_deleted_ends_the_plan, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(a_partition_that_cannot_be_read_ends_the_plan, set_up_kafka,
-                                        take_down),
-        cmocka_unit_test_setup_teardown(messages_without_labels_are_scored, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(another_description_is_another_plan, set_up_kafka, take_down),
-        cmocka_unit_test_setup_teardown(mistakes_are_told, set_up_kafka, take_down),
-    };
-    return cmocka_run_group_tests(tests, start, end);
+    return tests_run(start, end);
 }

@@ -1,12 +1,8 @@
 /* Plans of a hub whose input is read once: standard input, and files that grow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
@@ -30,7 +26,7 @@ static int pipe_samples(const struct bench *b, uint32_t first, uint32_t count)
     return ends[1];
 }
 
-static void standard_input_ends_with_what_has_come(void **state)
+TEST(standard_input_ends_with_what_has_come, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -51,7 +47,7 @@ static void standard_input_ends_with_what_has_come(void **state)
     close(to);
 }
 
-static void what_comes_on_a_pipe_is_new(void **state)
+TEST(what_comes_on_a_pipe_is_new, set_up, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("-");
@@ -68,7 +64,7 @@ static void what_comes_on_a_pipe_is_new(void **state)
     assert_applied(b, 1);
 }
 
-static void repeatable_input_goes_on_after_what_is_applied(void **state)
+TEST(repeatable_input_goes_on_after_what_is_applied, set_up, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("-");
@@ -90,7 +86,7 @@ static void repeatable_input_goes_on_after_what_is_applied(void **state)
     assert_applied(b, 1);
 }
 
-static void batches_of_a_pipe_come_again_to_a_server_that_forgot(void **state)
+TEST(batches_of_a_pipe_come_again_to_a_server_that_forgot, set_up, take_down)
 {
     struct bench *b = *state;
     stop_hub(b);
@@ -104,7 +100,7 @@ static void batches_of_a_pipe_come_again_to_a_server_that_forgot(void **state)
     mr_client_destroy(trainer);
 }
 
-static void batches_that_are_gone_fail_the_plan(void **state)
+TEST(batches_that_are_gone_fail_the_plan, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -126,7 +122,7 @@ static void batches_that_are_gone_fail_the_plan(void **state)
     mr_client_destroy(trainer);
 }
 
-static void a_followed_file_goes_on_where_it_was(void **state)
+TEST(a_followed_file_goes_on_where_it_was, set_up, take_down)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan(b->file.path);
@@ -177,7 +173,7 @@ static int pipe_blocks(const struct block_bytes *blocks)
 }
 
 /* Once, as a pipe has it once; no stream of them stays at the server. */
-static void samples_without_labels_are_scored_as_they_come(void **state)
+TEST(samples_without_labels_are_scored_as_they_come, set_up, take_down)
 {
     struct bench *b = *state;
     static struct block_bytes blocks;
@@ -215,7 +211,7 @@ static void samples_without_labels_are_scored_as_they_come(void **state)
 
 /* And again from its start whenever the plan is started, also by another hub, or after the server has lost
  * what it was given. */
-static void a_followed_file_without_labels_is_scored(void **state)
+TEST(a_followed_file_without_labels_is_scored, set_up, take_down)
 {
     struct bench *b = *state;
     char why[HUB_FORMAT_ERROR_BYTES];
@@ -251,7 +247,7 @@ static void a_followed_file_without_labels_is_scored(void **state)
 }
 
 /* Neither is trained on what has no labels, nor scored what has: an input that is read once has one part. */
-static void labels_decide_on_the_part(void **state)
+TEST(labels_decide_on_the_part, set_up, take_down)
 {
     struct bench *b = *state;
     static struct block_bytes blocks;
@@ -292,7 +288,7 @@ static void labels_decide_on_the_part(void **state)
     mr_client_destroy(trainer);
 }
 
-static void what_cannot_be_read_once_is_refused(void **state)
+TEST(what_cannot_be_read_once_is_refused, set_up, take_down)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
@@ -312,18 +308,5 @@ static void what_cannot_be_read_once_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(standard_input_ends_with_what_has_come, set_up, take_down),
-        cmocka_unit_test_setup_teardown(what_comes_on_a_pipe_is_new, set_up, take_down),
-        cmocka_unit_test_setup_teardown(repeatable_input_goes_on_after_what_is_applied, set_up, take_down),
-        cmocka_unit_test_setup_teardown(batches_of_a_pipe_come_again_to_a_server_that_forgot, set_up,
-                                        take_down),
-        cmocka_unit_test_setup_teardown(batches_that_are_gone_fail_the_plan, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_followed_file_goes_on_where_it_was, set_up, take_down),
-        cmocka_unit_test_setup_teardown(samples_without_labels_are_scored_as_they_come, set_up, take_down),
-        cmocka_unit_test_setup_teardown(a_followed_file_without_labels_is_scored, set_up, take_down),
-        cmocka_unit_test_setup_teardown(labels_decide_on_the_part, set_up, take_down),
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_once_is_refused, set_up, take_down),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }

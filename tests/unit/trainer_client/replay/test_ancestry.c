@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
 #include "trainer_client/replay/ancestry.h"
+#include "tests/test.h"
 
 typedef uint64_t start[MR_LIST_START_WORDS];
 
@@ -28,10 +24,9 @@ static struct mrc_ancestry met(uint64_t start_id, uint64_t checkpoint)
     return a;
 }
 
-static void test_the_newest_checkpoint_has_all(void **state)
+TEST(test_the_newest_checkpoint_has_all)
 {
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_false(lacks(&a, 11, (start[]){{11, 5}, {10, 0}}, 2));
     mrc_ancestry_saved(&a, 0, 5); /* what it loaded */
     assert_false(lacks(&a, 12, (start[]){{12, 5}, {10, 0}}, 2));
@@ -39,10 +34,9 @@ static void test_the_newest_checkpoint_has_all(void **state)
     assert_false(lacks(&a, 13, (start[]){{13, 7}, {12, 5}, {10, 0}}, 3));
 }
 
-static void test_an_older_checkpoint_lacks(void **state)
+TEST(test_an_older_checkpoint_lacks)
 {
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     mrc_ancestry_saved(&a, 0, 4); /* an answer that came late */
     assert_true(lacks(&a, 11, (start[]){{11, 4}, {10, 0}}, 2));
     assert_true(lacks(&a, 11, (start[]){{11, 4}, {10, 0}}, 2)); /* as was found */
@@ -53,10 +47,9 @@ static void test_an_older_checkpoint_lacks(void **state)
 }
 
 /* Starts that came and went, saved, and this client never met or never judged. */
-static void test_starts_in_between(void **state)
+TEST(test_starts_in_between)
 {
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_false(lacks(&a, 13, (start[]){{13, 9}, {12, 7}, {11, 5}, {10, 0}}, 4));
     assert_false(lacks(&a, 14, (start[]){{14, 9}, {12, 7}, {11, 5}, {10, 0}}, 4));
     assert_true(lacks(&a, 15, (start[]){{15, 8}, {12, 7}, {11, 5}, {10, 0}}, 4));
@@ -64,41 +57,37 @@ static void test_starts_in_between(void **state)
     assert_true(lacks(&a, 13, (start[]){{13, 9}, {12, 7}, {11, 4}, {10, 0}}, 4));
 }
 
-static void test_nothing_on_disk_is_nothing_to_lack(void **state)
+TEST(test_nothing_on_disk_is_nothing_to_lack)
 {
     struct mrc_ancestry a = met(10, 0);
-    (void)state;
     assert_false(lacks(&a, 11, (start[]){{11, 0}}, 1));
     assert_false(lacks(&a, 12, NULL, 0));
 }
 
 /* An older copy went on elsewhere, and has the same numbers. */
-static void test_an_older_copy_that_went_on(void **state)
+TEST(test_an_older_copy_that_went_on)
 {
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_true(lacks(&a, 21, (start[]){{21, 8}, {20, 3}, {10, 0}}, 3));
     a = met(10, 5);
     assert_true(lacks(&a, 21, (start[]){{21, 8}, {20, 3}}, 2)); /* whose starts are all unknown */
 }
 
-static void test_another_directory(void **state)
+TEST(test_another_directory)
 {
     const start starts[] = {{11, 5}, {10, 0}};
     const struct mrc_origin other = {.starts = starts, .count = 2};
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_true(lacks_of(&a, 11, &other));
 }
 
 /* Somebody went back from everything by call: nobody wants it back; checkpoints of before count no more. */
-static void test_restores_by_call(void **state)
+TEST(test_restores_by_call)
 {
     const start starts[] = {{11, 3}, {9, 0}};
     struct mrc_origin origin = {
         .starts = starts, .count = 2, .same_lineage = true, .restores = 2, .whole = 2};
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_false(lacks_of(&a, 11, &origin));
     mrc_ancestry_saved(&a, 1, 6); /* of before */
     assert_int_equal(a.checkpoint, 3);
@@ -116,27 +105,11 @@ static void test_restores_by_call(void **state)
     assert_true(lacks_of(&a, 11, &origin));
 }
 
-static void test_answers_of_others_are_not_relied_on(void **state)
+TEST(test_answers_of_others_are_not_relied_on)
 {
     struct mrc_ancestry a = met(10, 5);
-    (void)state;
     assert_true(mrc_ancestry_knows(&a, 10));
     assert_false(mrc_ancestry_knows(&a, 11));
     assert_false(lacks(&a, 11, (start[]){{11, 5}, {10, 0}}, 2));
     assert_false(mrc_ancestry_knows(&a, 10));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_newest_checkpoint_has_all),
-        cmocka_unit_test(test_an_older_checkpoint_lacks),
-        cmocka_unit_test(test_nothing_on_disk_is_nothing_to_lack),
-        cmocka_unit_test(test_starts_in_between),
-        cmocka_unit_test(test_an_older_copy_that_went_on),
-        cmocka_unit_test(test_another_directory),
-        cmocka_unit_test(test_restores_by_call),
-        cmocka_unit_test(test_answers_of_others_are_not_relied_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

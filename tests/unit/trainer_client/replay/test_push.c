@@ -1,12 +1,8 @@
 /* Splitting a kept push by another map, and making one push of its pieces again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/ranges.h"
 #include "trainer_client/replay/push.h"
+#include "tests/test.h"
 
 enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };
 
@@ -18,7 +14,6 @@ static uint32_t head[4] = {1, 0};
 
 static int set_up(void **state)
 {
-    (void)state;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         map[p] = (uint16_t)(p * 7 % CORES);
     for (uint32_t i = 0; i < KEYS; i++)
@@ -84,19 +79,17 @@ static void check_split_and_join(uint32_t bags, uint32_t pooling)
         mrc_push_free(shares[core]);
 }
 
-static void test_rows(void **state)
+TEST(test_rows, set_up)
 {
-    (void)state;
     check_split_and_join(0, MR_POOL_SUM);
     check_split_and_join(0, MR_POOL_MEAN);
 }
 
 /* The floats behind a row's values are its optimizer's state, and stay with it. */
-static void test_rows_that_are_set(void **state)
+TEST(test_rows_that_are_set, set_up)
 {
     const struct mr_feature table = mr_feature_table("t", 1);
     struct mrc_push *shares[CORES], *whole;
-    (void)state;
     head[1] = MR_PUSH_SET | MR_PUSH_STATE;
     struct mrc_push *push = new_push(0);
     head[1] = 0;
@@ -118,15 +111,14 @@ static void test_rows_that_are_set(void **state)
     mrc_push_free(whole);
 }
 
-static void test_bags(void **state)
+TEST(test_bags, set_up)
 {
-    (void)state;
     check_split_and_join(BAGS, MR_POOL_SUM);
 }
 
 /* Bags that average, with weights, in i8: shares take along, or get, the divisors of the whole bags; split
  * once more and joined, nothing of it is lost. */
-static void test_weighted_bags_of_a_table_that_averages(void **state)
+TEST(test_weighted_bags_of_a_table_that_averages, set_up)
 {
     struct mr_feature table = mr_feature_table("t", DIM);
     struct mr_push_head words = {.feature = 1, .flags = MR_BAG_WEIGHTS, .learning_rate = 0.5f};
@@ -134,7 +126,6 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
     float weights[KEYS], scales[BAGS];
     int8_t gradients[BAGS * DIM];
     uint32_t bag_count = 0;
-    (void)state;
     table.pooling = MR_POOL_MEAN;
     for (uint32_t i = 0; i < KEYS; i++)
         weights[i] = (float)(i % 7) + 0.5f;
@@ -254,10 +245,9 @@ static void check_variable_push(struct mrc_push *push, uint64_t first, uint64_t 
     }
 }
 
-static void test_a_variables_gradient(void **state)
+TEST(test_a_variables_gradient, set_up)
 {
     float gradient[ELEMENTS];
-    (void)state;
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = (float)(i + 1);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, head),
@@ -267,26 +257,12 @@ static void test_a_variables_gradient(void **state)
     check_variable_push(push, 0, ELEMENTS);
 }
 
-static void test_a_variables_values(void **state)
+TEST(test_a_variables_values, set_up)
 {
     float values[ELEMENTS];
     const uint64_t first = 7;
-    (void)state;
     for (uint32_t i = 0; i < ELEMENTS; i++)
         values[i] = (float)(i + 1);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 40, values)};
     check_variable_push(mrc_push_new(MR_OP_VARIABLE_PUSH, 3, 0, 5, tensors, 2), first, first + 40);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_rows, set_up),
-        cmocka_unit_test_setup(test_rows_that_are_set, set_up),
-        cmocka_unit_test_setup(test_bags, set_up),
-        cmocka_unit_test_setup(test_weighted_bags_of_a_table_that_averages, set_up),
-        cmocka_unit_test_setup(test_a_variables_gradient, set_up),
-        cmocka_unit_test_setup(test_a_variables_values, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* The replay buffer against a model of the server's record: what is applied, what a checkpoint holds, and a
  * restart. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay/replay.h"
+#include "tests/test.h"
 
 enum { MODEL_MAX = 4096, STREAM = 0x0201 };
 
@@ -79,14 +76,13 @@ static uint64_t catch_up(struct mrc_replay *r, struct model *m)
     return count;
 }
 
-static void test_push_is_a_copy(void **state)
+TEST(test_push_is_a_copy)
 {
     float values[3] = {1, 2, 3};
     uint32_t head[4] = {9, 0};
     struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 3, values),
                                    mr_tensor_1d(MR_U64, 0, NULL)};
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 9, 2, 77, tensors, 3);
-    (void)state;
     assert_non_null(push);
     values[1] = 8;
     assert_int_equal(push->tensor_count, 3);
@@ -98,10 +94,9 @@ static void test_push_is_a_copy(void **state)
     mrc_push_free(push);
 }
 
-static void test_numbers_carry_the_stream(void **state)
+TEST(test_numbers_carry_the_stream)
 {
     struct mrc_replay r;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
@@ -134,11 +129,10 @@ static struct mrc_push *some(uint64_t step)
 
 /* A closed stream at an owner: what it has answered is not sent again, and numbers that it will not get are
  * marked. After a restart it gets all again, and marks for the rest. */
-static void test_a_closed_stream_marks_what_does_not_come(void **state)
+TEST(test_a_closed_stream_marks_what_does_not_come)
 {
     struct mrc_replay r;
     char text[DUE_BYTES];
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     r.is_former = true;
     mrc_replay_adopt(&r, some(1), 3, 0, true);
@@ -156,10 +150,9 @@ static void test_a_closed_stream_marks_what_does_not_come(void **state)
 
 /* Of a closed stream the server may know some partitions only: what it has not answered stays, whatever it
  * says to be on disk. */
-static void test_a_closed_stream_keeps_what_is_not_answered(void **state)
+TEST(test_a_closed_stream_keeps_what_is_not_answered)
 {
     struct mrc_replay r;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     r.is_former = true;
     mrc_replay_adopt(&r, some(1), 1, 0, false);
@@ -175,11 +168,10 @@ static void test_a_closed_stream_keeps_what_is_not_answered(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_on_disk_is_let_go(void **state)
+TEST(test_on_disk_is_let_go)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
@@ -197,11 +189,10 @@ static void test_on_disk_is_let_go(void **state)
 }
 
 /* The first answer after the restart says what the checkpoint held: the rest of that is not sent. */
-static void test_floor_learnt_on_restart(void **state)
+TEST(test_floor_learnt_on_restart)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
@@ -214,12 +205,11 @@ static void test_floor_learnt_on_restart(void **state)
 }
 
 /* What came after an answer comes after it again; what was in flight beside it need not. */
-static void test_order_of_answers_holds(void **state)
+TEST(test_order_of_answers_holds)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *one, *two, *three;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     one = add(&r, 1, 10);
     two = add(&r, 1, 10);
@@ -241,12 +231,11 @@ static void test_order_of_answers_holds(void **state)
 }
 
 /* One that nobody answers yet changes nothing in the order of the others. */
-static void test_order_holds_beside_one_under_way(void **state)
+TEST(test_order_holds_beside_one_under_way)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *slow, *two, *three;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     slow = add(&r, 1, 10);
     two = add(&r, 1, 10);
@@ -263,12 +252,11 @@ static void test_order_holds_beside_one_under_way(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_asked_is_left_to_its_caller(void **state)
+TEST(test_asked_is_left_to_its_caller)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *asked, *behind;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     asked = add(&r, 1, 10);
     behind = add(&r, 2, 10);
@@ -286,12 +274,11 @@ static void test_asked_is_left_to_its_caller(void **state)
 }
 
 /* Its number is marked, so that it does not hold the floor. */
-static void test_refused_is_not_kept(void **state)
+TEST(test_refused_is_not_kept)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *mark;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     mrc_replay_answered(&r, add(&r, 1, 100000), MR_WRONG_DIM, 0, 0);
     answer(&r, &m, add(&r, 2, 10));
@@ -311,12 +298,11 @@ static void test_refused_is_not_kept(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_window(void **state)
+TEST(test_window)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *first, *more = new_push(1, 10);
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 24);
     first = add(&r, 1, 10);
     for (uint32_t i = 1; i < MR_PUSH_WINDOW; i++)
@@ -329,12 +315,11 @@ static void test_window(void **state)
 }
 
 /* Those that were all in flight together are so again. */
-static void test_window_again(void **state)
+TEST(test_window_again)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *all[MR_PUSH_WINDOW];
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 24);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         all[i] = add(&r, 1, 10);
@@ -352,11 +337,10 @@ static void test_window_again(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_undo(void **state)
+TEST(test_undo)
 {
     struct mrc_replay r;
     struct mrc_push *push = new_push(1, 10);
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     assert_true(mrc_replay_add(&r, push));
     mrc_replay_undo(&r, push);
@@ -368,12 +352,11 @@ static void test_undo(void **state)
 
 /* The question what is on disk goes under the number of a push: to a server that has lost that push, the push
  * comes first. */
-static void test_a_question_does_not_pass_its_push(void **state)
+TEST(test_a_question_does_not_pass_its_push)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *push, *question;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint32_t pushes = 1; pushes <= 2; pushes++) {
         push = add(&r, pushes, 10);
@@ -400,12 +383,11 @@ static void test_a_question_does_not_pass_its_push(void **state)
 
 /* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no
  * hole. */
-static void test_undo_leaves_a_mark_before_others(void **state)
+TEST(test_undo_leaves_a_mark_before_others)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *undone = new_push(1, 10), *later, *mark;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     assert_true(mrc_replay_add(&r, undone));
     later = add(&r, 2, 10);
@@ -425,13 +407,12 @@ static void test_undo_leaves_a_mark_before_others(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_full_gives_up_the_oldest(void **state)
+TEST(test_full_gives_up_the_oldest)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *open;
     struct mrc_loss loss;
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     open = add(&r, 99, 500);
     for (uint64_t i = 2; i <= 20; i++)
@@ -453,12 +434,11 @@ static void test_full_gives_up_the_oldest(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_pushes_of_a_call_are_added_as_one(void **state)
+TEST(test_pushes_of_a_call_are_added_as_one)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *open[3];
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     answer(&r, &m, add(&r, 1, 500));
     for (uint64_t i = 0; i < 3; i++) {
@@ -476,11 +456,10 @@ static void test_pushes_of_a_call_are_added_as_one(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_given_up_but_on_disk_is_no_loss(void **state)
+TEST(test_given_up_but_on_disk_is_no_loss)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     for (uint64_t i = 1; i <= 20; i++)
         answer(&r, &m, add(&r, i, 500));
@@ -492,11 +471,10 @@ static void test_given_up_but_on_disk_is_no_loss(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_unanswered_is_never_given_up(void **state)
+TEST(test_unanswered_is_never_given_up)
 {
     struct mrc_replay r;
     struct mrc_push *big = new_push(3, 3000);
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     (void)add(&r, 1, 1000);
     (void)add(&r, 2, 1000);
@@ -507,11 +485,10 @@ static void test_unanswered_is_never_given_up(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_alone_it_fits(void **state)
+TEST(test_alone_it_fits)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     answer(&r, &m, add(&r, 1, 100000));
     answer(&r, &m, add(&r, 2, 100000));
@@ -519,12 +496,11 @@ static void test_alone_it_fits(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_trail_of_many(void **state)
+TEST(test_trail_of_many)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-    (void)state;
     mrc_replay_init(&r, STREAM, 4096);
     for (uint64_t i = 1; i <= 3000; i++) {
         if (i == 1500)
@@ -543,12 +519,11 @@ static void test_trail_of_many(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_batch_waits_for_the_hub(void **state)
+TEST(test_batch_waits_for_the_hub)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *batch, *next;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     answer(&r, &m, add(&r, 2, 10));
@@ -570,14 +545,13 @@ static void test_batch_waits_for_the_hub(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_batch_is_dropped_in_the_end(void **state)
+TEST(test_batch_is_dropped_in_the_end)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *push;
     uint64_t now_us = 0;
     uint32_t tries = 0;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     mrc_replay_restart(&r);
@@ -592,12 +566,11 @@ static void test_batch_is_dropped_in_the_end(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_refused_again_is_a_loss(void **state)
+TEST(test_refused_again_is_a_loss)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 41, 10));
     mrc_replay_restart(&r);
@@ -609,12 +582,11 @@ static void test_refused_again_is_a_loss(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_a_stopping_server_is_asked_again(void **state)
+TEST(test_a_stopping_server_is_asked_again)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *push;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     mrc_replay_restart(&r);
@@ -629,14 +601,13 @@ static void test_a_stopping_server_is_asked_again(void **state)
 
 /* One trainer after another push, crashes at any point, saves that nobody tells of: the order is that of the
  * caller. */
-static void test_synchronous_trainer_repeats_exactly(void **state)
+TEST(test_synchronous_trainer_repeats_exactly)
 {
     enum { PUSHES = 1500 };
     struct mrc_replay r;
     struct model m = {.applied = 0};
     uint32_t random = 1;
 
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 22);
     for (uint64_t i = 1; i <= PUSHES; i++) {
         struct mrc_push *push = add(&r, i, 16);
@@ -661,7 +632,7 @@ static void test_synchronous_trainer_repeats_exactly(void **state)
 }
 
 /* Giving up all that was answered would not be enough: nothing is given up for it. */
-static void test_no_room_gives_nothing_up(void **state)
+TEST(test_no_room_gives_nothing_up)
 {
     struct mrc_replay r;
     struct mrc_push *done =
@@ -670,7 +641,6 @@ static void test_no_room_gives_nothing_up(void **state)
         mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 2, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 3000, NULL)}, 1);
     struct mrc_push *large =
         mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 3, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 9000, NULL)}, 1);
-    (void)state;
     mrc_replay_init(&r, 0x100, done->bytes + asked->bytes);
     assert_true(mrc_replay_add(&r, done));
     mrc_replay_answered(&r, done, MR_OK, 0, 0);
@@ -685,12 +655,11 @@ static void test_no_room_gives_nothing_up(void **state)
 }
 
 /* From an older checkpoint, and then from a still older one. */
-static void test_a_second_loss_is_of_the_rest(void **state)
+TEST(test_a_second_loss_is_of_the_rest)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, 100 + i, 100));
@@ -711,11 +680,10 @@ static void test_a_second_loss_is_of_the_rest(void **state)
     mrc_replay_fini(&r);
 }
 
-static void test_an_heir_tells_what_was_lost(void **state)
+TEST(test_an_heir_tells_what_was_lost)
 {
     struct mrc_replay r, heir;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&heir, STREAM, 4096);
     mrc_replay_init(&r, STREAM + 1, 4096);
     for (uint64_t i = 1; i <= 20; i++)
@@ -742,11 +710,10 @@ static void test_an_heir_tells_what_was_lost(void **state)
 }
 
 /* A restore by hand is heard of with each answer: what it may lack is marked once. */
-static void test_a_restore_is_marked_once(void **state)
+TEST(test_a_restore_is_marked_once)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
@@ -766,11 +733,10 @@ static void test_a_restore_is_marked_once(void **state)
 
 /* A push whose answer was lost is let go, as others' answers say that it is on disk. What a restore by hand
  * takes back then is no loss. */
-static void test_a_restore_takes_what_was_never_answered(void **state)
+TEST(test_a_restore_takes_what_was_never_answered)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    (void)state;
     mrc_replay_init(&r, STREAM, 1 << 20);
     struct mrc_push *first = add(&r, 1, 100), *lost = add(&r, 2, 100);
 
@@ -787,42 +753,4 @@ static void test_a_restore_takes_what_was_never_answered(void **state)
     (void)catch_up(&r, &m);
     assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
     mrc_replay_fini(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_restore_takes_what_was_never_answered),
-        cmocka_unit_test(test_a_second_loss_is_of_the_rest),
-        cmocka_unit_test(test_an_heir_tells_what_was_lost),
-        cmocka_unit_test(test_a_restore_is_marked_once),
-        cmocka_unit_test(test_no_room_gives_nothing_up),
-        cmocka_unit_test(test_push_is_a_copy),
-        cmocka_unit_test(test_numbers_carry_the_stream),
-        cmocka_unit_test(test_a_closed_stream_marks_what_does_not_come),
-        cmocka_unit_test(test_a_closed_stream_keeps_what_is_not_answered),
-        cmocka_unit_test(test_on_disk_is_let_go),
-        cmocka_unit_test(test_floor_learnt_on_restart),
-        cmocka_unit_test(test_order_of_answers_holds),
-        cmocka_unit_test(test_order_holds_beside_one_under_way),
-        cmocka_unit_test(test_asked_is_left_to_its_caller),
-        cmocka_unit_test(test_refused_is_not_kept),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_window_again),
-        cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_a_question_does_not_pass_its_push),
-        cmocka_unit_test(test_undo_leaves_a_mark_before_others),
-        cmocka_unit_test(test_full_gives_up_the_oldest),
-        cmocka_unit_test(test_pushes_of_a_call_are_added_as_one),
-        cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
-        cmocka_unit_test(test_unanswered_is_never_given_up),
-        cmocka_unit_test(test_alone_it_fits),
-        cmocka_unit_test(test_trail_of_many),
-        cmocka_unit_test(test_batch_waits_for_the_hub),
-        cmocka_unit_test(test_batch_is_dropped_in_the_end),
-        cmocka_unit_test(test_refused_again_is_a_loss),
-        cmocka_unit_test(test_a_stopping_server_is_asked_again),
-        cmocka_unit_test(test_synchronous_trainer_repeats_exactly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* A client with `replay` against a node that goes back to its last checkpoint: what comes out is what an
  * undisturbed run would have made. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "tests/wait.h"
 #include "trainer_client/call/client.h"
@@ -20,13 +17,12 @@
 
 enum { FUTURES = 64 };
 
-static void test_off_by_default(void **state)
+TEST(test_off_by_default)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client = NULL;
     struct mr_replay_info info;
-    (void)state;
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     mr_client_replay_info(client, &info);
     assert_false(info.on);
@@ -49,7 +45,7 @@ static void test_off_by_default(void **state)
     fake_node_destroy(node);
 }
 
-static void test_what_was_lost_comes_back(void **state)
+TEST(test_what_was_lost_comes_back)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
@@ -68,10 +64,9 @@ static void test_what_was_lost_comes_back(void **state)
     }
 }
 
-static void test_saved_pushes_are_let_go(void **state)
+TEST(test_saved_pushes_are_let_go)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
     fake_node_save(x.node);
@@ -87,7 +82,7 @@ static void test_saved_pushes_are_let_go(void **state)
 }
 
 /* Nothing was said to the other cores since: they get theirs again before the save goes out. */
-static void test_a_save_comes_behind_all_of_it(void **state)
+TEST(test_a_save_comes_behind_all_of_it)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct replay_fixture x;
@@ -116,12 +111,11 @@ static void *save_in_thread(void *arg)
 
 /* The server is killed while it has the save and has not answered, twice: a save is asked of the next one,
  * and after all pushes. */
-static void test_a_save_that_dies_with_the_server_is_made_again(void **state)
+TEST(test_a_save_that_dies_with_the_server_is_made_again)
 {
     struct replay_fixture x;
     pthread_t saver;
     void *status;
-    (void)state;
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 20);
     atomic_store(&x.node->saves_ignored, 2);
@@ -137,12 +131,11 @@ static void test_a_save_that_dies_with_the_server_is_made_again(void **state)
 }
 
 /* Nothing can be said of an asynchronous one, whose caller may have gone on. */
-static void test_a_save_in_flight_is_not_made_again(void **state)
+TEST(test_a_save_in_flight_is_not_made_again)
 {
     struct replay_fixture x;
     struct mr_future *future = NULL;
     const struct mr_options options = {.future = &future};
-    (void)state;
     replay_start(&x, 1, 0);
     atomic_store(&x.node->saves_ignored, 1);
     assert_int_equal(save_into(x.client, &options, "/dir", NULL), MR_OK);
@@ -154,11 +147,10 @@ static void test_a_save_in_flight_is_not_made_again(void **state)
     replay_stop(&x);
 }
 
-static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
+TEST(test_a_save_that_cannot_come_behind_it_is_not_sent)
 {
     struct replay_fixture x;
     struct mr_options soon = {.deadline_ms = 300};
-    (void)state;
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 3);
     fake_node_kill(x.node);
@@ -172,7 +164,7 @@ static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
 
 /* The server learns which pushes' lookups it has lost: of those sent again, of those in flight, and of those
  * made since. */
-static void test_lost_lookups_are_told(void **state)
+TEST(test_lost_lookups_are_told)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
@@ -197,10 +189,9 @@ static void test_lost_lookups_are_told(void **state)
 
 /* Twice in a row, the second time while pushes are sent again for the first: some of them have got there, and
  * not all. */
-static void test_crash_upon_crash(void **state)
+TEST(test_crash_upon_crash)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 200);
     replay_crash(&x);
@@ -220,7 +211,7 @@ static void test_crash_upon_crash(void **state)
 }
 
 /* The server applies a push and dies before it answers, with or without a checkpoint that holds it. */
-static void test_answer_lost(void **state)
+TEST(test_answer_lost)
 {
     for (uint32_t saved = 0; saved < 2; saved++) {
         struct replay_fixture x;
@@ -256,11 +247,10 @@ static void test_answer_lost(void **state)
 
 /* The deadline passes while the server is away: the caller hears so, with the step, and the push is applied
  * all the same. */
-static void test_deadline_while_away(void **state)
+TEST(test_deadline_while_away)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 77, .deadline_ms = 50};
-    (void)state;
     replay_start(&x, 1, 0);
     replay_push_steps(&x, 1, 5);
     fake_node_kill(x.node);
@@ -275,12 +265,11 @@ static void test_deadline_while_away(void **state)
     replay_stop(&x);
 }
 
-static void test_given_up_is_told_once(void **state)
+TEST(test_given_up_is_told_once)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
     char expected[64];
-    (void)state;
     replay_start(&x, 1, 8192);
     replay_push_steps(&x, 1, 50);
     struct mr_replay_info info = replay_info_of(&x);
@@ -323,7 +312,7 @@ static uint32_t key_of_core(const struct replay_fixture *x, uint16_t core)
 }
 
 /* Whose core it was no caller knows: the next push reports it, to whatever core it goes. */
-static void test_given_up_on_one_core_is_told_on_another(void **state)
+TEST(test_given_up_on_one_core_is_told_on_another)
 {
     for (uint16_t lossy = 0; lossy < 2; lossy++) {
         struct replay_fixture x;
@@ -348,10 +337,9 @@ static void test_given_up_on_one_core_is_told_on_another(void **state)
     }
 }
 
-static void test_given_up_but_saved_is_not_told(void **state)
+TEST(test_given_up_but_saved_is_not_told)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 1, 8192);
     replay_push_steps(&x, 1, 50);
     fake_node_save(x.node);
@@ -362,11 +350,10 @@ static void test_given_up_but_saved_is_not_told(void **state)
 }
 
 /* Many at once, from before the crash to after it. */
-static void test_many_under_way(void **state)
+TEST(test_many_under_way)
 {
     struct replay_fixture x;
     struct mr_future *futures[FUTURES];
-    (void)state;
     replay_start(&x, 3, 0);
     for (uint32_t i = 0; i < FUTURES; i++) {
         struct mr_options options = {.step = i, .future = &futures[i]};
@@ -390,14 +377,13 @@ static void test_many_under_way(void **state)
 }
 
 /* Bags, variables and batches are pushes, too. */
-static void test_other_pushes(void **state)
+TEST(test_other_pushes)
 {
     struct replay_fixture x;
     uint32_t offsets[2] = {0, REPLAY_KEYS}, dims[1] = {4}, variable;
     struct mr_feature feature = mr_feature_variable("v", 1, dims);
     float gradient[4] = {1, 2, 3, 4};
     struct mr_reply *reply;
-    (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     fake_node_save(x.node);
@@ -421,7 +407,7 @@ static void test_other_pushes(void **state)
 }
 
 /* The table was made after the last checkpoint: what was pushed to it is lost, and that is said. */
-static void test_refused_when_sent_again(void **state)
+TEST(test_refused_when_sent_again)
 {
     struct replay_fixture x;
     struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
@@ -429,7 +415,6 @@ static void test_refused_when_sent_again(void **state)
     float gradient[REPLAY_DIM] = {1, 1};
     struct mr_options options = {.step = 9};
     uint32_t later;
-    (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
     assert_int_equal(mr_push_gradients(x.client, &options, later, &key, 1, REPLAY_DIM, gradient), MR_OK);
@@ -442,7 +427,7 @@ static void test_refused_when_sent_again(void **state)
     replay_stop(&x);
 }
 
-static void test_the_earliest_link_wakes_the_client(void **state)
+TEST(test_the_earliest_link_wakes_the_client)
 {
     static struct mrc_link_replay replays[3] = {
         {.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
@@ -450,34 +435,8 @@ static void test_the_earliest_link_wakes_the_client(void **state)
         {.replay = &replays[0]}, {.replay = &replays[1]}, {.replay = &replays[2]}};
     static struct mrc_link *all[3] = {&links[0], &links[1], &links[2]};
     static struct mr_client client;
-    (void)state;
     assert_int_equal(mrc_resend_next_us(&client), UINT64_MAX);
     client.links = all;
     client.link_count = 3;
     assert_int_equal(mrc_resend_next_us(&client), 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_off_by_default),
-        cmocka_unit_test(test_what_was_lost_comes_back),
-        cmocka_unit_test(test_saved_pushes_are_let_go),
-        cmocka_unit_test(test_a_save_comes_behind_all_of_it),
-        cmocka_unit_test(test_a_save_that_dies_with_the_server_is_made_again),
-        cmocka_unit_test(test_a_save_in_flight_is_not_made_again),
-        cmocka_unit_test(test_a_save_that_cannot_come_behind_it_is_not_sent),
-        cmocka_unit_test(test_lost_lookups_are_told),
-        cmocka_unit_test(test_crash_upon_crash),
-        cmocka_unit_test(test_answer_lost),
-        cmocka_unit_test(test_deadline_while_away),
-        cmocka_unit_test(test_given_up_is_told_once),
-        cmocka_unit_test(test_given_up_on_one_core_is_told_on_another),
-        cmocka_unit_test(test_given_up_but_saved_is_not_told),
-        cmocka_unit_test(test_many_under_way),
-        cmocka_unit_test(test_other_pushes),
-        cmocka_unit_test(test_refused_when_sent_again),
-        cmocka_unit_test(test_the_earliest_link_wakes_the_client),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* A client with `replay`, and a node that refuses pushes as it is busy: what counts, and what is sent
  * again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 
 #define BUSY_MS 500u
@@ -46,7 +42,7 @@ static void not_pushed(struct replay_fixture *x)
 }
 
 /* What every core only ever refused is taken back: it is not sent again, and its number holds up no other. */
-static void test_busy_until_the_deadline(void **state)
+TEST(test_busy_until_the_deadline)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
@@ -87,11 +83,10 @@ static enum mr_status push_one_and_another(struct replay_fixture *x)
 }
 
 /* Others have numbers above it. */
-static void test_busy_before_others(void **state)
+TEST(test_busy_before_others)
 {
     struct replay_fixture x;
     enum mr_status status = MR_UNKNOWN_OUTCOME;
-    (void)state;
     for (uint32_t tries = 0; tries < TRIES && status == MR_UNKNOWN_OUTCOME; tries++) {
         if (tries > 0)
             replay_stop(&x);
@@ -111,10 +106,9 @@ static void test_busy_before_others(void **state)
 }
 
 /* The others have applied it: it stays one push. */
-static void test_busy_on_one_core(void **state)
+TEST(test_busy_on_one_core)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 5);
     assert_int_equal(push_to_busy(&x, 2), MR_UNKNOWN_OUTCOME);
@@ -127,11 +121,10 @@ static void test_busy_on_one_core(void **state)
     replay_stop(&x);
 }
 
-static void test_busy_without_replay(void **state)
+TEST(test_busy_without_replay)
 {
     struct replay_fixture x;
     enum mr_status status = MR_UNKNOWN_OUTCOME;
-    (void)state;
     for (uint32_t tries = 0; tries < TRIES && status == MR_UNKNOWN_OUTCOME; tries++) {
         if (tries > 0)
             replay_stop(&x);
@@ -147,15 +140,4 @@ static void test_busy_without_replay(void **state)
     replay_push_steps(&x, 1, 2);
     replay_check_rows(&x);
     replay_stop(&x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_busy_until_the_deadline),
-        cmocka_unit_test(test_busy_before_others),
-        cmocka_unit_test(test_busy_on_one_core),
-        cmocka_unit_test(test_busy_without_replay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* A client with `replay`, and a node that somebody restores, or that comes back as another: what is not sent
  * again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "tests/wait.h"
 #include "trainer_client/call/client.h"
@@ -13,7 +10,7 @@
 
 /* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of
  * it or not. */
-static void test_restored_by_call_stays_so(void **state)
+TEST(test_restored_by_call_stays_so)
 {
     for (uint32_t heard = 0; heard < 2; heard++) {
         for (uint32_t cores = 1; cores <= 3; cores++) {
@@ -42,10 +39,9 @@ static void test_restored_by_call_stays_so(void **state)
 }
 
 /* The restore comes while its client sends again what it takes. */
-static void test_restored_while_it_is_sent_again(void **state)
+TEST(test_restored_while_it_is_sent_again)
 {
     static const uint32_t at[] = {1, 2, 7, 20};
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t cores = 1; cores <= 3; cores++) {
             struct replay_fixture x;
@@ -70,10 +66,9 @@ static void test_restored_while_it_is_sent_again(void **state)
 
 /* It comes while one is in flight, whose answer is late: the client asks what was taken only when it has that
  * one back. */
-static void test_restored_under_one_that_is_in_flight(void **state)
+TEST(test_restored_under_one_that_is_in_flight)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     fake_node_save(x.node);
@@ -89,10 +84,9 @@ static void test_restored_under_one_that_is_in_flight(void **state)
 }
 
 /* The numbers that the restore took are marked, so that what comes after it can become durable. */
-static void test_restored_by_call_leaves_no_gap(void **state)
+TEST(test_restored_by_call_leaves_no_gap)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 1, 0);
     fake_node_save(x.node);
     replay_push_steps(&x, 1, 20);
@@ -111,11 +105,10 @@ static void test_restored_by_call_leaves_no_gap(void **state)
 }
 
 /* To a client that came after a restore it is no news: it marks no numbers at the next restart. */
-static void test_restored_before_it_came(void **state)
+TEST(test_restored_before_it_came)
 {
     struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 1, 0);
     fake_node_take_back(x.node);
     mr_client_destroy(x.client);
@@ -134,12 +127,11 @@ static void test_restored_before_it_came(void **state)
 
 /* An answer of before a restore comes when the client has looked already at what that took: it looks again,
  * or the number would stay open at the node, and with it all that comes after. */
-static void test_an_answer_of_before_a_restore_comes_late(void **state)
+TEST(test_an_answer_of_before_a_restore_comes_late)
 {
     struct replay_fixture x;
     struct mr_future *future = NULL;
     struct mr_options options = {.step = 6, .future = &future};
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     atomic_store(&x.node->late, 2);
@@ -167,10 +159,9 @@ static void test_an_answer_of_before_a_restore_comes_late(void **state)
 }
 
 /* Another directory counts its restores by itself: nothing follows from a higher count. */
-static void test_restores_of_another_directory(void **state)
+TEST(test_restores_of_another_directory)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     fake_node_kill(x.node);
@@ -193,7 +184,7 @@ static void test_restores_of_another_directory(void **state)
 }
 
 /* One feature was put back by a restore: only what it had is taken. */
-static void test_one_feature_restored_by_call(void **state)
+TEST(test_one_feature_restored_by_call)
 {
     struct replay_fixture x;
     struct mr_feature feature = mr_feature_table("beside", REPLAY_DIM);
@@ -201,7 +192,6 @@ static void test_one_feature_restored_by_call(void **state)
     float ones[REPLAY_DIM] = {1, 1};
     struct mr_reply *reply;
     uint32_t beside;
-    (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &beside), MR_OK);
     fake_node_save(x.node);
@@ -220,10 +210,9 @@ static void test_one_feature_restored_by_call(void **state)
 }
 
 /* A directory that was wiped, or none and two starts in one second: the number of the start is the same. */
-static void test_incarnation_comes_again(void **state)
+TEST(test_incarnation_comes_again)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
     fake_node_kill(x.node);
@@ -244,7 +233,7 @@ static void give_number_2_to_another(struct replay_fixture *x)
     fake_node_restart(x->node);
 }
 
-static void test_reused_number_is_not_taken_for_it(void **state)
+TEST(test_reused_number_is_not_taken_for_it)
 {
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct replay_fixture x;
@@ -284,7 +273,7 @@ static void test_reused_number_is_not_taken_for_it(void **state)
 }
 
 /* The answer came before the node was restarted, and is taken in after it. */
-static void test_answer_from_before_a_restart(void **state)
+TEST(test_answer_from_before_a_restart)
 {
     struct replay_fixture x;
     struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
@@ -292,7 +281,6 @@ static void test_answer_from_before_a_restart(void **state)
     struct mr_options options = {.future = &future};
     uint64_t key = 5;
     uint32_t later = 0;
-    (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, &options, &feature, 1, &later), MR_OK);
     while (!mr_future_done(future)) {
@@ -308,22 +296,4 @@ static void test_answer_from_before_a_restart(void **state)
     replay_check_rows(&x);
     assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
     replay_stop(&x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restored_by_call_stays_so),
-        cmocka_unit_test(test_restored_while_it_is_sent_again),
-        cmocka_unit_test(test_restored_under_one_that_is_in_flight),
-        cmocka_unit_test(test_restored_by_call_leaves_no_gap),
-        cmocka_unit_test(test_restored_before_it_came),
-        cmocka_unit_test(test_an_answer_of_before_a_restore_comes_late),
-        cmocka_unit_test(test_restores_of_another_directory),
-        cmocka_unit_test(test_one_feature_restored_by_call),
-        cmocka_unit_test(test_incarnation_comes_again),
-        cmocka_unit_test(test_reused_number_is_not_taken_for_it),
-        cmocka_unit_test(test_answer_from_before_a_restart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

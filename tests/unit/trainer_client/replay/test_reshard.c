@@ -1,10 +1,7 @@
 /* A node that comes back with another number of cores, and what was kept for it, or in flight, then. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/future_notice.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "tests/wait.h"
@@ -22,7 +19,7 @@ static void crash_onto(struct replay_fixture *x, uint32_t cores)
 }
 
 /* Rows, bags and a variable, kept for cores that are no more: they go to those who own the keys now. */
-static void test_other_number_of_cores(void **state)
+TEST(test_other_number_of_cores)
 {
     static const uint32_t cores[] = {3, 1, 2, 4, 3};
     uint32_t offsets[3] = {0, REPLAY_KEYS / 4, REPLAY_KEYS}, dims[1] = {4}, variable, table;
@@ -30,7 +27,6 @@ static void test_other_number_of_cores(void **state)
     float ones[4] = {1, 1, 1, 1}, bags[2 * REPLAY_DIM] = {8, 8, 16, 16};
     struct replay_fixture x;
     struct mr_reply *reply;
-    (void)state;
     features[1].pooling = MR_POOL_SUM;
     replay_start(&x, cores[0], 0);
     assert_int_equal(mr_create(x.client, NULL, features, 2, (uint32_t[2]){0}), MR_OK);
@@ -60,10 +56,9 @@ static void test_other_number_of_cores(void **state)
 }
 
 /* Nothing is pushed between two changes: what was dealt out by the first is dealt out again by the second. */
-static void test_cores_change_twice(void **state)
+TEST(test_cores_change_twice)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     crash_onto(&x, 4);
@@ -77,11 +72,10 @@ static void test_cores_change_twice(void **state)
 }
 
 /* Calls in flight when the cores change: pushes and lookups end well, and a push made before is not lost. */
-static void test_cores_change_under_calls(void **state)
+TEST(test_cores_change_under_calls)
 {
     struct replay_fixture x;
     struct mr_future *futures[8];
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     fake_node_kill(x.node);
@@ -103,12 +97,11 @@ static void test_cores_change_under_calls(void **state)
 }
 
 /* A future of a push that was split again is done when the new owners have it. */
-static void test_done_means_settled(void **state)
+TEST(test_done_means_settled)
 {
     struct replay_fixture x;
     struct mr_future *future = NULL;
     struct mr_options options = {.step = 10, .future = &future};
-    (void)state;
     replay_start(&x, 2, 0);
     fake_node_kill(x.node);
     assert_int_equal(replay_push(&x, &options, 1), MR_OK);
@@ -190,10 +183,9 @@ static void check_lookups(struct replay_fixture *x, struct mr_future *futures[LO
 }
 
 /* A lookup with a future that was split by the old map is made again by the new one. */
-static void test_cores_change_under_future_lookup(void **state)
+TEST(test_cores_change_under_future_lookup)
 {
     static const uint32_t maps[][2] = {{2, 3}, {1, 3}, {3, 1}};
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
         struct mr_future *futures[LOOKUPS];
@@ -213,11 +205,10 @@ static void test_cores_change_under_future_lookup(void **state)
 }
 
 /* It may be given up meanwhile, whether it has been made again or not. */
-static void test_cores_change_under_abandoned_lookup(void **state)
+TEST(test_cores_change_under_abandoned_lookup)
 {
     struct replay_fixture x;
     struct mr_future *futures[LOOKUPS];
-    (void)state;
     replay_start(&x, 2, 0);
     lookups_while_cores_change(&x, 3, futures);
     (void)mr_future_done(futures[0]);
@@ -233,7 +224,7 @@ static void test_cores_change_under_abandoned_lookup(void **state)
 
 /* The cores change between the numbering of a push and its sending: it is not sent, and the call is to be
  * made again. */
-static void test_cores_change_before_sending(void **state)
+TEST(test_cores_change_before_sending)
 {
     uint32_t dims[1] = {4};
     float values[4] = {1, 2, 3, 4};
@@ -243,7 +234,6 @@ static void test_cores_change_before_sending(void **state)
     struct mr_future *f;
     struct mr_reply *reply;
     uint32_t variable;
-    (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     fake_node_save(x.node);
@@ -264,10 +254,9 @@ static void test_cores_change_before_sending(void **state)
 
 /* What had been given up before the cores changed is reported after it, though the stream is no core's any
  * more; once. */
-static void test_given_up_and_other_cores(void **state)
+TEST(test_given_up_and_other_cores)
 {
     static const uint32_t cores[][2] = {{2, 3}, {1, 2}, {3, 1}, {2, 1}};
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct replay_fixture x;
         struct mr_options options = {.step = 101};
@@ -285,11 +274,10 @@ static void test_given_up_and_other_cores(void **state)
 
 /* Sums that are rounded tell in which order they were made: pushes of a map that came back are newer than
  * those of the map between. */
-static void test_a_map_that_comes_back_is_in_its_turn(void **state)
+TEST(test_a_map_that_comes_back_is_in_its_turn)
 {
     static const uint32_t cores[][4] = {{2, 3, 2, 1}, {1, 2, 1, 3}, {3, 1, 3, 3}, {2, 1, 2, 3}};
     static const float amounts[3] = {-1073741824, 1073741824, 5};
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct replay_fixture x;
         float rows[REPLAY_KEYS];
@@ -359,11 +347,10 @@ static void check_reported(struct replay_fixture *x, const char *steps)
 
 /* What had been on disk is kept no longer, and is gone with the newer directory: told whatever the cores are
  * now, and were since. */
-static void test_an_older_directory_and_other_cores(void **state)
+TEST(test_an_older_directory_and_other_cores)
 {
     static const uint32_t cores[][3] = {{2, 2, 2}, {2, 2, 3}, {2, 3, 3}, {2, 3, 2},
                                         {2, 1, 3}, {1, 3, 1}, {3, 1, 1}};
-    (void)state;
     for (uint32_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++) {
         struct replay_fixture x;
         replay_start(&x, cores[i][0], 0);
@@ -390,10 +377,9 @@ static void wait_until_kept_from(struct replay_fixture *x, uint64_t step)
 }
 
 /* What came to disk only after it was sent again to other cores. */
-static void test_an_older_directory_lacks_what_was_replayed(void **state)
+TEST(test_an_older_directory_lacks_what_was_replayed)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
 
@@ -411,11 +397,10 @@ static void test_an_older_directory_lacks_what_was_replayed(void **state)
 }
 
 /* What a restore by call took back is no loss, whatever the cores. */
-static void test_what_was_taken_back_is_not_lost(void **state)
+TEST(test_what_was_taken_back_is_not_lost)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-    (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
 
@@ -435,13 +420,12 @@ static void test_what_was_taken_back_is_not_lost(void **state)
 }
 
 /* What was trimmed of a stream of a former map is noted for that stream, and for no other. */
-static void test_former_streams_are_told_apart(void **state)
+TEST(test_former_streams_are_told_apart)
 {
     static struct mr_client client;
     struct mrc_stream_mark marks[3] = {{.stream_id = 0x0200}, {.stream_id = 0x0201}, {.stream_id = 0x0300}};
     struct mrc_reshard reshard = {.marks = marks, .mark_count = 3};
     struct mrc_replay streams[2];
-    (void)state;
     client.reshard = &reshard;
     for (uint32_t i = 0; i < 2; i++) {
         mrc_replay_init(&streams[i], marks[i].stream_id, 4096);
@@ -457,11 +441,10 @@ static void test_former_streams_are_told_apart(void **state)
 
 /* Where cores were asked what they hold of old streams they might tell less than the node has: a cut amid a
  * replay has not all marks. The newest checkpoint has everything, so nobody asks. */
-static void test_the_newest_checkpoint_lacks_nothing(void **state)
+TEST(test_the_newest_checkpoint_lacks_nothing)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-    (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
 
@@ -479,10 +462,9 @@ static void test_the_newest_checkpoint_lacks_nothing(void **state)
 }
 
 /* A copy older still: what the first one had is reported then. */
-static void test_an_older_directory_twice(void **state)
+TEST(test_an_older_directory_twice)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *first = copy_directory(x.node), *second;
 
@@ -499,11 +481,10 @@ static void test_an_older_directory_twice(void **state)
 }
 
 /* Of the cores that were, one has nothing left that could be sent again. */
-static void test_all_given_up_and_other_cores(void **state)
+TEST(test_all_given_up_and_other_cores)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-    (void)state;
     replay_start(&x, 1, 1);
     replay_push_steps(&x, 1, 10);
     fake_node_kill(x.node);
@@ -518,10 +499,9 @@ static void test_all_given_up_and_other_cores(void **state)
 
 /* Nothing is pushed in the streams of a former map any more: they are asked about when there is a
  * checkpoint. */
-static void test_former_streams_are_let_go(void **state)
+TEST(test_former_streams_are_let_go)
 {
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     crash_onto(&x, 3);
@@ -553,11 +533,10 @@ static uint32_t key_of(const struct replay_fixture *x, const uint32_t cores[2], 
 
 /* A push whose keys all go to one of the new cores is marked at the others, or nothing that they have after
  * it could ever be let go. */
-static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
+TEST(test_cores_without_a_key_of_a_push_hear_of_it)
 {
     const float ones[REPLAY_DIM] = {1, 1};
     struct replay_fixture x;
-    (void)state;
     replay_start(&x, 2, 0);
     for (uint64_t step = 1; step <= 6; step++) {
         const struct mr_options options = {.step = step};
@@ -579,14 +558,13 @@ static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
 
 /* A loss that was not reported yet, when the cores change: of the stream that moves, and of one that had
  * moved before. */
-static void test_a_loss_and_other_cores(void **state)
+TEST(test_a_loss_and_other_cores)
 {
     struct replay_fixture x;
     struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
     struct mr_options options = {.step = 9};
     float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
     uint32_t later;
-    (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
     assert_int_equal(mr_push_gradients(x.client, &options, later, x.keys, REPLAY_KEYS, REPLAY_DIM, ones),
@@ -605,10 +583,9 @@ static void test_a_loss_and_other_cores(void **state)
 }
 
 /* A push in flight to a table that the node comes back without. */
-static void test_refused_on_the_way_to_another_core(void **state)
+TEST(test_refused_on_the_way_to_another_core)
 {
     static const uint32_t cores[][2] = {{2, 3}, {2, 1}, {1, 2}};
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
         struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
@@ -626,31 +603,4 @@ static void test_refused_on_the_way_to_another_core(void **state)
         mr_future_destroy(future);
         replay_stop(&x);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_number_of_cores),
-        cmocka_unit_test(test_cores_change_twice),
-        cmocka_unit_test(test_cores_change_under_calls),
-        cmocka_unit_test(test_done_means_settled),
-        cmocka_unit_test(test_cores_change_under_future_lookup),
-        cmocka_unit_test(test_cores_change_under_abandoned_lookup),
-        cmocka_unit_test(test_cores_change_before_sending),
-        cmocka_unit_test(test_given_up_and_other_cores),
-        cmocka_unit_test(test_all_given_up_and_other_cores),
-        cmocka_unit_test(test_refused_on_the_way_to_another_core),
-        cmocka_unit_test(test_former_streams_are_let_go),
-        cmocka_unit_test(test_cores_without_a_key_of_a_push_hear_of_it),
-        cmocka_unit_test(test_a_loss_and_other_cores),
-        cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
-        cmocka_unit_test(test_an_older_directory_and_other_cores),
-        cmocka_unit_test(test_an_older_directory_lacks_what_was_replayed),
-        cmocka_unit_test(test_what_was_taken_back_is_not_lost),
-        cmocka_unit_test(test_the_newest_checkpoint_lacks_nothing),
-        cmocka_unit_test(test_an_older_directory_twice),
-        cmocka_unit_test(test_former_streams_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
 #include "trainer_client/replay/trim.h"
+#include "tests/test.h"
 
 /* Numbers from..to, of steps 100 more. */
 static struct mrc_trim gone_of(uint64_t from, uint64_t to)
@@ -23,10 +19,9 @@ static void check_loss(struct mrc_loss loss, uint64_t pushes, uint64_t from_step
     assert_int_equal(loss.refused, MR_OK);
 }
 
-static void test_what_was_on_disk_is_missing_where_that_may_be(void **state)
+TEST(test_what_was_on_disk_is_missing_where_that_may_be)
 {
     struct mrc_trim trim = gone_of(1, 10);
-    (void)state;
     check_loss(mrc_trim_compare(&trim, 4), 0, 0, 0);
     trim.is_suspect = true;
     check_loss(mrc_trim_compare(&trim, 10), 0, 0, 0);
@@ -39,10 +34,9 @@ static void test_what_was_on_disk_is_missing_where_that_may_be(void **state)
 }
 
 /* A restart says nothing of what goes after it. */
-static void test_nothing_gone_is_nothing_to_suspect(void **state)
+TEST(test_nothing_gone_is_nothing_to_suspect)
 {
     struct mrc_trim trim = gone_of(1, 0);
-    (void)state;
     mrc_trim_suspect(&trim);
     mrc_trim_add(&trim, 1, 101, 0);
     check_loss(mrc_trim_compare(&trim, 0), 0, 0, 0);
@@ -50,10 +44,9 @@ static void test_nothing_gone_is_nothing_to_suspect(void **state)
     check_loss(mrc_trim_compare(&trim, 0), 1, 101, 101);
 }
 
-static void test_what_was_given_up_is_missing_until_it_is_on_disk(void **state)
+TEST(test_what_was_given_up_is_missing_until_it_is_on_disk)
 {
     struct mrc_trim trim = gone_of(1, 10);
-    (void)state;
     trim.given_up_to = 8;
     mrc_trim_saved(&trim, 7);
     check_loss(mrc_trim_compare(&trim, 7), 1, 108, 110);
@@ -65,10 +58,9 @@ static void test_what_was_given_up_is_missing_until_it_is_on_disk(void **state)
     check_loss(mrc_trim_compare(&trim, 0), 0, 0, 0);
 }
 
-static void test_what_a_restore_took_is_no_loss(void **state)
+TEST(test_what_a_restore_took_is_no_loss)
 {
     struct mrc_trim trim = gone_of(1, 10);
-    (void)state;
     mrc_trim_add(&trim, 11, 111, 2);
     trim.is_suspect = true;
     struct mrc_trim other = trim;
@@ -80,10 +72,9 @@ static void test_what_a_restore_took_is_no_loss(void **state)
     assert_int_equal(other.to, 0);
 }
 
-static void test_lower_numbers_are_passed_over(void **state)
+TEST(test_lower_numbers_are_passed_over)
 {
     struct mrc_trim trim = gone_of(5, 6);
-    (void)state;
     mrc_trim_add(&trim, 6, 999, 9);
     mrc_trim_add(&trim, 2, 999, 9);
     assert_int_equal(trim.to, 6);
@@ -92,11 +83,10 @@ static void test_lower_numbers_are_passed_over(void **state)
 }
 
 /* Each order, and overlapping: nothing of either side is forgotten. */
-static void test_moving_keeps_what_both_have(void **state)
+TEST(test_moving_keeps_what_both_have)
 {
     static const uint64_t sides[][4] = {{1, 10, 11, 12}, {11, 12, 1, 10}, {1, 12, 10, 10}, {10, 12, 1, 12},
                                         {1, 11, 10, 12}, {1, 12, 0, 0},   {0, 0, 1, 12}};
-    (void)state;
     for (uint32_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
         struct mrc_trim to, from;
         mrc_trim_init(&to);
@@ -114,10 +104,9 @@ static void test_moving_keeps_what_both_have(void **state)
     }
 }
 
-static void test_moving_keeps_what_was_given_up(void **state)
+TEST(test_moving_keeps_what_was_given_up)
 {
     struct mrc_trim to = gone_of(1, 4), from = gone_of(1, 3);
-    (void)state;
     to.is_suspect = true;
     to.restores = 2;
     from.given_up_to = 3;
@@ -129,9 +118,8 @@ static void test_moving_keeps_what_was_given_up(void **state)
 }
 
 /* Steps are reported as widely as the notes are apart, never too narrowly. */
-static void test_a_long_trail(void **state)
+TEST(test_a_long_trail)
 {
-    (void)state;
     for (uint64_t length = MRC_TRAIL_NOTES - 1; length < 6000; length += 61) {
         struct mrc_trim trim = gone_of(1, length);
         const uint64_t floor = length * 2 / 3;
@@ -143,19 +131,4 @@ static void test_a_long_trail(void **state)
         assert_int_equal(loss.to_step, 100 + length);
         assert_int_in_range(trim.to_step, 100 + floor - 4 * length / MRC_TRAIL_NOTES - 1, 100 + floor);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_was_on_disk_is_missing_where_that_may_be),
-        cmocka_unit_test(test_nothing_gone_is_nothing_to_suspect),
-        cmocka_unit_test(test_what_was_given_up_is_missing_until_it_is_on_disk),
-        cmocka_unit_test(test_what_a_restore_took_is_no_loss),
-        cmocka_unit_test(test_lower_numbers_are_passed_over),
-        cmocka_unit_test(test_moving_keeps_what_both_have),
-        cmocka_unit_test(test_moving_keeps_what_was_given_up),
-        cmocka_unit_test(test_a_long_trail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

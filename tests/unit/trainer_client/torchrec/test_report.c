@@ -1,5 +1,4 @@
 /* The lines about rows that a node did not take. */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Autograd over two and three workers: contexts, and backward through calls. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "graph.h"
 #include "math_functions.h"

@@ -1,7 +1,6 @@
 /* Every allocation of the program's thread fails once, in turn: a step of training then says so or is right,
  * and nothing is lost. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"

@@ -1,7 +1,6 @@
 /* Messages of a backward that no right worker sends: each is refused, and does no harm. */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/backward.h"
 #include "graph.h"

@@ -1,6 +1,5 @@
 /* Contexts as such: who knows them, and when they are over. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"

@@ -1,4 +1,3 @@
-#include <stdlib.h>
 
 #include "dataplane/rpc/base/id_map.h"
 #include "tests/test.h"

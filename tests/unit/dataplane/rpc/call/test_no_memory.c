@@ -1,6 +1,5 @@
 /* Without memory for answers and messages nothing is lost: they are sent later, or the worker that misses one
  * is as if dead. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

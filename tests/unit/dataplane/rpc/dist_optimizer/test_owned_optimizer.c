@@ -1,7 +1,6 @@
 /* An optimizer at the owner: its options, and its steps next to torch's formulas in double precision. (To the
  * last bit, and against torch itself: tests/unit/dataplane/optimizer/.) */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "tests/test.h"

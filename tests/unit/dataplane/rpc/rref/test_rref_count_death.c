@@ -1,5 +1,4 @@
 /* The rules of rref_count.h when workers die, and when memory is short. */
-#include <stdlib.h>
 
 #include "references_world.h"
 #include "tests/test.h"

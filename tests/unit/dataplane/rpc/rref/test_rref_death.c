@@ -1,5 +1,4 @@
 /* References when workers die, and over a network that loses and repeats packets. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include <string.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/world/world.h"
 #include "tests/test.h"
 
 #define SECOND_US 1000000u

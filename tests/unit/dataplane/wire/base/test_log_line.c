@@ -1,5 +1,4 @@
 /* Lines of the log in each format, whatever is in them. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

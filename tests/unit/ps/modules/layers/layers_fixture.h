@@ -3,14 +3,10 @@
 #ifndef LAYERS_FIXTURE_H
 #define LAYERS_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "ps/modules/layers/network.h"
 #include "training.h"
+#include "tests/test.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 

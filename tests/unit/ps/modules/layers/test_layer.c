@@ -1,5 +1,4 @@
 /* Descriptions of layers: shapes, and how a wrong one is reported. */
-#include <stdlib.h>
 #include <string.h>
 #include "layers_fixture.h"
 #include "tests/test.h"

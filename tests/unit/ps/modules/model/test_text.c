@@ -1,6 +1,5 @@
 /* Networks as text: what is read, and the line that says what cannot be. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "ps/modules/model/text.h"
 #include "tests/test.h"

@@ -1,7 +1,6 @@
 /* AUC against its definition, log loss where exp() would overflow. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "trainer_client/examples/common/metrics.h"
 #include "tests/test.h"
 

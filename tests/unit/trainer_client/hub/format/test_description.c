@@ -1,15 +1,11 @@
 /* Descriptions of one's own: what they make of lines, and what is refused, with its place and what is
  * allowed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <math.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "trainer_client/api/slot_key.h"
 
@@ -36,7 +32,7 @@ static void expect_key(uint32_t i, uint32_t slot, const char *text)
 
 #define HEAD "[format]\nname = own\nheader = none\nlabel = y\n[columns]\ny = flag\n"
 
-static void columns_are_found_by_their_names(void **state)
+TEST(columns_are_found_by_their_names)
 {
     struct hub_format *format = made("[format]\nname = own\nlabel = clicked\n"
                                      "[columns]\nclicked = flag\nuser id = text\nprice = number or empty\n"
@@ -78,7 +74,7 @@ static void refused(const char *text, uint32_t line, const char *what)
 }
 
 /* Of libsvm: classes and numbers, and files that are to be scored. */
-static void labels_of_libsvm(void **state)
+TEST(labels_of_libsvm)
 {
     struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nlabel = number\n");
     assert_int_equal(parse(format, "-2.5 3:1"), HUB_PARSED);
@@ -103,7 +99,7 @@ static void labels_of_libsvm(void **state)
     refused("[format]\nname = a\nlayout = libsvm\nlabel = y\n", 4, "allowed: sign, number, none");
 }
 
-static void lines_without_labels(void **state)
+TEST(lines_without_labels)
 {
     struct hub_format *format =
         made("[format]\nname = own\nheader = none\nlabel = none\n[columns]\nu = text\n"
@@ -122,7 +118,7 @@ static void lines_without_labels(void **state)
 }
 
 /* What others write for nothing is as good as nothing, in columns that may be empty. */
-static void missing_values(void **state)
+TEST(missing_values)
 {
     struct hub_format *format =
         made("[format]\nname = own\nheader = none\nlabel = y\nmissing = NA, NULL, \\N\n[columns]\ny = flag\n"
@@ -141,7 +137,7 @@ static void missing_values(void **state)
     hub_format_free(format);
 }
 
-static void blanks_around_fields(void **state)
+TEST(blanks_around_fields)
 {
     struct hub_format *format =
         made("[format]\nname = own\nlabel = y is >50K\ntrim = blanks\nmissing = ?\n[columns]\ny = text\n"
@@ -168,7 +164,7 @@ static void blanks_around_fields(void **state)
 }
 
 /* A reason says which key would help. */
-static void what_is_broken_says_its_cure(void **state)
+TEST(what_is_broken_says_its_cure)
 {
     struct hub_format *format =
         made(HEAD "x = number\nz = integer or empty\nu = text or empty\n[slots]\nu = u\n");
@@ -194,7 +190,7 @@ static void what_is_broken_says_its_cure(void **state)
     hub_format_free(format);
 }
 
-static void fields_in_quotes(void **state)
+TEST(fields_in_quotes)
 {
     struct hub_format *format = made(HEAD "a = text or empty\nb = text or empty\n[slots]\na = a\nb = b\n");
     assert_int_equal(parse(format, "1,\"x, \"\"y\"\"\",\"\""), HUB_PARSED);
@@ -222,7 +218,7 @@ static void expect_label(const char *label, const char *line, float value)
     hub_format_free(format);
 }
 
-static void labels(void **state)
+TEST(labels)
 {
     expect_label("y", "2.5,a", 2.5f);
     expect_label("y > 2.5", "2.5,a", 0);
@@ -238,7 +234,7 @@ static void labels(void **state)
     expect_label("t is a, b", "2.5,", 0);
 }
 
-static void dense_values(void **state)
+TEST(dense_values)
 {
     struct hub_format *format =
         made(HEAD "x = number or empty\nn = integer(-9..9)\n[dense]\nplain = x\nlog = log(n)\n"
@@ -259,7 +255,7 @@ static void dense_values(void **state)
     hub_format_free(format);
 }
 
-static void slots(void **state)
+TEST(slots)
 {
     struct hub_format *format =
         made(HEAD "a = text or empty\nb = text or empty\nx = number or empty\n[slots]\n"
@@ -283,7 +279,7 @@ static void slots(void **state)
 }
 
 /* A sample's keys are bounded: splits leave room for the other slots. */
-static void pieces_are_bounded(void **state)
+TEST(pieces_are_bounded)
 {
     const uint32_t most = HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX;
     static char line[2 * HUB_SAMPLE_KEYS_MAX + 10];
@@ -315,7 +311,7 @@ static void expect_time(const char *pattern, const char *text, const char *keys[
     hub_format_free(format);
 }
 
-static void times_of_day(void **state)
+TEST(times_of_day)
 {
     expect_time("%Y-%m-%d %H:%M:%S", "2026-11-28 04:05:06", (const char *[]){"04", "6", "1128", "11"});
     expect_time("%Y-%m-%dT%H:%M:%S.%fZ", "2000-02-29T23:59:60.123Z",
@@ -332,7 +328,7 @@ static void times_of_day(void **state)
     hub_format_free(format);
 }
 
-static void weights_of_libsvm(void **state)
+TEST(weights_of_libsvm)
 {
     struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n");
     assert_int_equal(parse(format, "1 7:0.5 8:2 9:0"), HUB_PARSED);
@@ -350,7 +346,7 @@ static void weights_of_libsvm(void **state)
     hub_format_free(format);
 }
 
-static void the_digest_is_of_what_it_says(void **state)
+TEST(the_digest_is_of_what_it_says)
 {
     struct hub_format *a = made(HEAD "u = text\n[slots]\nu = u\n"),
                       *b = made("# Ours\n" HEAD "\n  u  =  text\n[slots]\n# The user\nu = u\n"),
@@ -362,7 +358,7 @@ static void the_digest_is_of_what_it_says(void **state)
     hub_format_free(c);
 }
 
-static void what_is_wrong_is_said(void **state)
+TEST(what_is_wrong_is_said)
 {
     refused("", 0, "format.name is missing");
     refused("[format]\nname = a b\n", 2, "format.name = \"a b\": allowed: 1 to 31 letters");
@@ -388,7 +384,7 @@ static void what_is_wrong_is_said(void **state)
     refused(HEAD "u = text\n", 0, "section [slots] is missing");
 }
 
-static void wrong_columns_and_labels_are_said(void **state)
+TEST(wrong_columns_and_labels_are_said)
 {
     refused(HEAD "u = string\n", 7, "columns.u = \"string\": allowed: flag, integer");
     refused(HEAD "u = integer(9..1)\n", 7, "\"9..1\" are no bounds");
@@ -406,7 +402,7 @@ static void wrong_columns_and_labels_are_said(void **state)
     refused("[format]\nname = a\nlabel = y\n[columns]\ny = flag or empty\n", 3, "remove \"or empty\"");
 }
 
-static void wrong_values_are_said(void **state)
+TEST(wrong_values_are_said)
 {
     refused(HEAD "u = text\n[dense]\nd = exp(y)\n[slots]\nu = u\n", 9, "allowed: COLUMN, log(COLUMN)");
     refused(HEAD "u = text\n[dense]\nd = log(u)\n[slots]\nu = u\n", 9, "has no numbers");
@@ -422,7 +418,7 @@ static void wrong_values_are_said(void **state)
     refused(HEAD "u = text\n[slots]\ns1..s300 = u\n", 9, "there are more than 256 slots");
 }
 
-static void formats_have_names(void **state)
+TEST(formats_have_names)
 {
     char names[HUB_FORMAT_NAMES_BYTES], path[] = "/tmp/millrace-format-XXXXXX";
     struct hub_formats *all = hub_formats_create();
@@ -444,29 +440,4 @@ static void formats_have_names(void **state)
     assert_int_equal(hub_formats_add(all, path, why), MR_IO_ERROR);
     assert_non_null(strstr(why, path));
     hub_formats_destroy(all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_are_found_by_their_names),
-        cmocka_unit_test(labels_of_libsvm),
-        cmocka_unit_test(lines_without_labels),
-        cmocka_unit_test(missing_values),
-        cmocka_unit_test(blanks_around_fields),
-        cmocka_unit_test(what_is_broken_says_its_cure),
-        cmocka_unit_test(fields_in_quotes),
-        cmocka_unit_test(labels),
-        cmocka_unit_test(dense_values),
-        cmocka_unit_test(slots),
-        cmocka_unit_test(pieces_are_bounded),
-        cmocka_unit_test(times_of_day),
-        cmocka_unit_test(weights_of_libsvm),
-        cmocka_unit_test(the_digest_is_of_what_it_says),
-        cmocka_unit_test(what_is_wrong_is_said),
-        cmocka_unit_test(wrong_columns_and_labels_are_said),
-        cmocka_unit_test(wrong_values_are_said),
-        cmocka_unit_test(formats_have_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* The language of descriptions, piece by piece. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include <math.h>
 #include "trainer_client/hub/format/description_terms.h"
+#include "tests/test.h"
 
-static void calls(void **state)
+TEST(calls)
 {
     struct hub_term term;
     assert_true(hub_term_parse(" origin ", &term));
@@ -28,7 +24,7 @@ static void calls(void **state)
         assert_false(hub_term_parse(bad[i], &term));
 }
 
-static void terms_are_bounded(void **state)
+TEST(terms_are_bounded)
 {
     struct hub_term term;
     char text[HUB_TERM_BYTES + 4] = "", many[4 * HUB_TERM_ARGUMENTS] = "f(a";
@@ -45,7 +41,7 @@ static void terms_are_bounded(void **state)
     assert_false(hub_term_parse(many, &term));
 }
 
-static void bounds(void **state)
+TEST(bounds)
 {
     double low = -1, high = 1;
     assert_true(hub_bounds_parse("0.5..", &low, &high));
@@ -59,7 +55,7 @@ static void bounds(void **state)
         assert_false(hub_bounds_parse(bad[i], &low, &high));
 }
 
-static void separators_and_classes(void **state)
+TEST(separators_and_classes)
 {
     uint64_t class[4];
     char c;
@@ -76,7 +72,7 @@ static void separators_and_classes(void **state)
     assert_false(hub_class_parse("9-0", class));
 }
 
-static void ranges_of_names(void **state)
+TEST(ranges_of_names)
 {
     char out[40];
     assert_int_equal(hub_range_count("c1..c26"), 26);
@@ -93,14 +89,4 @@ static void ranges_of_names(void **state)
     assert_string_equal(out, "integer(0..9)");
     assert_false(hub_range_expand("c1..c4", 3, 1, out, sizeof(out)));
     assert_false(hub_range_expand("c1..c3", 3, 1, out, 2));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls),           cmocka_unit_test(terms_are_bounded),
-        cmocka_unit_test(bounds),          cmocka_unit_test(separators_and_classes),
-        cmocka_unit_test(ranges_of_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* Fields and numbers of a line: nothing past the end is read, nothing odd is taken. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/format/field.h"
+#include "tests/test.h"
 
 static struct hub_field of(const char *text)
 {
@@ -19,7 +14,7 @@ static void assert_field(struct hub_field field, const char *text)
     assert_memory_equal(field.text, text, field.bytes);
 }
 
-static void fields_end_at_separators(void **state)
+TEST(fields_end_at_separators)
 {
     struct hub_field rest = of("a,,bc,"), field;
     assert_true(hub_field_next(&rest, ',', &field));
@@ -33,7 +28,7 @@ static void fields_end_at_separators(void **state)
     assert_false(hub_field_next(&rest, ',', &field));
 }
 
-static void words_are_never_empty(void **state)
+TEST(words_are_never_empty)
 {
     struct hub_field rest = of("  a \t bc  "), field;
     assert_true(hub_field_next_word(&rest, &field));
@@ -45,7 +40,7 @@ static void words_are_never_empty(void **state)
     assert_false(hub_field_next_word(&rest, &field));
 }
 
-static void integers_keep_their_range(void **state)
+TEST(integers_keep_their_range)
 {
     static const struct {
         const char *text;
@@ -82,7 +77,7 @@ static void integers_keep_their_range(void **state)
     }
 }
 
-static void numbers_are_finite_and_decimal(void **state)
+TEST(numbers_are_finite_and_decimal)
 {
     double value = 0;
     assert_true(hub_field_number(of("-1.25e2"), &value));
@@ -101,7 +96,7 @@ static void numbers_are_finite_and_decimal(void **state)
     assert_false(hub_field_number((struct hub_field){"1\0002", 3}, &value));
 }
 
-static void a_number_ends_with_its_field(void **state)
+TEST(a_number_ends_with_its_field)
 {
     int64_t integer = 0;
     double number = 0;
@@ -109,14 +104,4 @@ static void a_number_ends_with_its_field(void **state)
     assert_int_equal(integer, 123);
     assert_true(hub_field_number((struct hub_field){"1.5e9", 3}, &number));
     assert_true(number > 1.4 && number < 1.6);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_end_at_separators),     cmocka_unit_test(words_are_never_empty),
-        cmocka_unit_test(integers_keep_their_range),    cmocka_unit_test(numbers_are_finite_and_decimal),
-        cmocka_unit_test(a_number_ends_with_its_field),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,15 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xxhash.h>
 #include <math.h>
 #define FORMAT "criteo"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/format_check.h"
 
 #define INTEGERS "1\t\t-3\t0\t5\t6\t7\t8\t9\t10\t11\t12\t1300"
 #define CATEGORIES                                                                                           \
     "68fd1e64\t80e26c9b\t\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn\to\tp\tq\tr\ts\tt\tu\tv\tw\tx\t68fd1e64"
 
-static void a_line(void **state)
+TEST(a_line)
 {
     assert_int_equal(parse_line("1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
     assert_int_equal((int)sample.label, 1);
@@ -29,7 +24,7 @@ static void a_line(void **state)
     assert_int_not_equal(sample.keys[0], sample.keys[24]); /* the same text in another slot is another key */
 }
 
-static void all_but_the_label_may_be_missing(void **state)
+TEST(all_but_the_label_may_be_missing)
 {
     char line[80] = "0";
     memset(line + 1, '\t', 39);
@@ -42,7 +37,7 @@ static void all_but_the_label_may_be_missing(void **state)
     assert_int_equal(parse_line(""), HUB_NO_SAMPLE);
 }
 
-static void broken_lines(void **state)
+TEST(broken_lines)
 {
     /* In brackets: strings put together, not a forgotten comma. */
     static const char *const bad[] = {
@@ -56,14 +51,14 @@ static void broken_lines(void **state)
 }
 
 /* Rows of trained tables are found by them. */
-static void keys_are_those_of_earlier_versions(void **state)
+TEST(keys_are_those_of_earlier_versions)
 {
     assert_int_equal(parse_line("1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
     assert_int_equal(XXH3_64bits(sample.keys, sample.key_count * sizeof(*sample.keys)),
                      UINT64_C(0x2507119e0b6796bb));
 }
 
-static void garbage_does_no_harm(void **state)
+TEST(garbage_does_no_harm)
 {
     static const char *const pieces[] = {"1", "0", "\t", "\t", "\t\t\t\t\t", "68fd1e64", "-5", " "};
     parse_garbage(pieces, sizeof(pieces) / sizeof(pieces[0]));
@@ -71,12 +66,5 @@ static void garbage_does_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line),
-        cmocka_unit_test(all_but_the_label_may_be_missing),
-        cmocka_unit_test(broken_lines),
-        cmocka_unit_test(keys_are_those_of_earlier_versions),
-        cmocka_unit_test(garbage_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, make_formats_and_find, free_formats);
+    return tests_run(make_formats_and_find, free_formats);
 }

@@ -1,12 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xxhash.h>
 #define FORMAT "flights"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/format_check.h"
 
 /* Slots, in the order of docs/data-formats.md. */
@@ -27,7 +22,7 @@ enum {
     SLOTS
 };
 
-static void labels(void **state)
+TEST(labels)
 {
     assert_int_equal(format->slots, SLOTS);
     assert_int_equal(parse_line("01010001,16,405,MCI,MDW"), HUB_PARSED);
@@ -52,7 +47,7 @@ static uint32_t changed_slots(const char *line)
     return changed;
 }
 
-static void keys_follow_their_parts(void **state)
+TEST(keys_follow_their_parts)
 {
     assert_int_equal(changed_slots("01010059,99,7,MCI,MDW"), 0); /* minute, delay, distance: in no slot */
     assert_int_equal(changed_slots("01010001,14,405,LAX,MDW"), 1u << ORIGIN | 1u << ROUTE |
@@ -69,7 +64,7 @@ static void keys_follow_their_parts(void **state)
                          1u << ORIGIN_HOUR_DAY | 1u << DESTINATION_HOUR_DAY);
 }
 
-static void parts_do_not_run_together(void **state)
+TEST(parts_do_not_run_together)
 {
     uint64_t key;
     assert_int_equal(parse_line("01010001,14,405,ABC,D"), HUB_PARSED);
@@ -78,7 +73,7 @@ static void parts_do_not_run_together(void **state)
     assert_int_not_equal(sample.keys[ROUTE], key);
 }
 
-static void the_header_is_one_only_at_the_top(void **state)
+TEST(the_header_is_one_only_at_the_top)
 {
     static const char header[] = "date,delay,distance,origin,destination";
     assert_int_equal(parse_bytes(header, sizeof(header) - 1, 1), HUB_NO_SAMPLE);
@@ -86,7 +81,7 @@ static void the_header_is_one_only_at_the_top(void **state)
     assert_int_equal(parse_line(""), HUB_NO_SAMPLE);
 }
 
-static void broken_lines(void **state)
+TEST(broken_lines)
 {
     static const char *const bad[] = {
         "01010001,14,405,MCI",     "01010001,14,405,MCI,MDW,",  "1010001,14,405,MCI,MDW",
@@ -101,14 +96,14 @@ static void broken_lines(void **state)
 }
 
 /* Rows of trained tables are found by them. */
-static void keys_are_those_of_earlier_versions(void **state)
+TEST(keys_are_those_of_earlier_versions)
 {
     assert_int_equal(parse_line("01010001,14,405,MCI,MDW"), HUB_PARSED);
     assert_int_equal(XXH3_64bits(sample.keys, sample.key_count * sizeof(*sample.keys)),
                      UINT64_C(0x4ca70ce2c46263ff));
 }
 
-static void garbage_does_no_harm(void **state)
+TEST(garbage_does_no_harm)
 {
     static const char *const pieces[] = {"01010001", "02281259", ",", "14", "-5", ",405,", "MCI", "MDW", "A"};
     parse_garbage(pieces, sizeof(pieces) / sizeof(pieces[0]));
@@ -116,14 +111,5 @@ static void garbage_does_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels),
-        cmocka_unit_test(keys_follow_their_parts),
-        cmocka_unit_test(parts_do_not_run_together),
-        cmocka_unit_test(the_header_is_one_only_at_the_top),
-        cmocka_unit_test(broken_lines),
-        cmocka_unit_test(keys_are_those_of_earlier_versions),
-        cmocka_unit_test(garbage_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, make_formats_and_find, free_formats);
+    return tests_run(make_formats_and_find, free_formats);
 }

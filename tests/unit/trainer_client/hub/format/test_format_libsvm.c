@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <xxhash.h>
 #define FORMAT "libsvm"
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/format_check.h"
 
 static uint32_t slots_used(void)
@@ -18,7 +14,7 @@ static uint32_t slots_used(void)
     return used;
 }
 
-static void labels(void **state)
+TEST(labels)
 {
     static const struct {
         const char *line;
@@ -34,7 +30,7 @@ static void labels(void **state)
         assert_int_equal(parse_line(bad[i]), HUB_BROKEN);
 }
 
-static void a_feature_keeps_its_key_and_slot(void **state)
+TEST(a_feature_keeps_its_key_and_slot)
 {
     assert_int_equal(parse_line("+1 3:1 11:1 123:1"), HUB_PARSED);
     assert_int_equal(sample.key_count, 3);
@@ -54,7 +50,7 @@ static void a_feature_keeps_its_key_and_slot(void **state)
     assert_int_not_equal(sample.keys[0], key);
 }
 
-static void zeros_comments_and_blanks(void **state)
+TEST(zeros_comments_and_blanks)
 {
     assert_int_equal(parse_line("1 3:0 4:0.0 5:1 # 6:1"), HUB_PARSED);
     assert_int_equal(sample.key_count, 1);
@@ -65,7 +61,7 @@ static void zeros_comments_and_blanks(void **state)
     assert_int_equal(parse_line("# all of it"), HUB_NO_SAMPLE);
 }
 
-static void broken_features(void **state)
+TEST(broken_features)
 {
     static const char *const bad[] = {"1 3",     "1 3:",    "1 :1",    "1 3:x",
                                       "1 -3:1",  "1 3:nan", "1 3:inf", "1 qid:3 1:1",
@@ -74,7 +70,7 @@ static void broken_features(void **state)
         assert_int_equal(parse_line(bad[i]), HUB_BROKEN);
 }
 
-static void features_are_bounded(void **state)
+TEST(features_are_bounded)
 {
     char *line = malloc(HUB_SAMPLE_KEYS_MAX * 8 + 100);
     assert_non_null(line);
@@ -90,14 +86,14 @@ static void features_are_bounded(void **state)
 }
 
 /* Rows of trained tables are found by them. */
-static void keys_are_those_of_earlier_versions(void **state)
+TEST(keys_are_those_of_earlier_versions)
 {
     assert_int_equal(parse_line("+1 3:1 11:-0.25 123:1e9"), HUB_PARSED);
     assert_int_equal(XXH3_64bits(sample.keys, sample.key_count * sizeof(*sample.keys)),
                      UINT64_C(0xa9f0d9845ed3b678));
 }
 
-static void garbage_does_no_harm(void **state)
+TEST(garbage_does_no_harm)
 {
     static const char *const pieces[] = {"1", "-1", " ", "3:1", ":", "0", "1e5", "#", "+", "."};
     parse_garbage(pieces, sizeof(pieces) / sizeof(pieces[0]));
@@ -105,14 +101,5 @@ static void garbage_does_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels),
-        cmocka_unit_test(a_feature_keeps_its_key_and_slot),
-        cmocka_unit_test(broken_features),
-        cmocka_unit_test(zeros_comments_and_blanks),
-        cmocka_unit_test(features_are_bounded),
-        cmocka_unit_test(keys_are_those_of_earlier_versions),
-        cmocka_unit_test(garbage_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, make_formats_and_find, free_formats);
+    return tests_run(make_formats_and_find, free_formats);
 }

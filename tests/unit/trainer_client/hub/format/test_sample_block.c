@@ -1,14 +1,10 @@
 /* Blocks of samples in binary: what they hold, and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 
-static void a_block_has_its_arrays(void **state)
+TEST(a_block_has_its_arrays)
 {
     struct block_bytes bytes = {.used = 0};
     struct hub_block block;
@@ -31,7 +27,7 @@ static void a_block_has_its_arrays(void **state)
 }
 
 /* Samples to be scored: what follows the labels moves up. */
-static void a_block_may_have_no_labels(void **state)
+TEST(a_block_may_have_no_labels)
 {
     struct block_bytes bytes = {.used = 0};
     struct hub_block block;
@@ -46,7 +42,7 @@ static void a_block_may_have_no_labels(void **state)
     assert_true(block.weights[8] == 2007 / 2.0f);
 }
 
-static void heads_that_are_wrong_are_refused(void **state)
+TEST(heads_that_are_wrong_are_refused)
 {
     const struct hub_block_head good = {
         .magic = HUB_BLOCK_MAGIC, .samples = 1, .slots = 1, .dense = 0, .keys = 0};
@@ -67,7 +63,7 @@ static void heads_that_are_wrong_are_refused(void **state)
         assert_non_null(hub_block_check_head(&bad[i]));
 }
 
-static void bodies_that_are_wrong_are_refused(void **state)
+TEST(bodies_that_are_wrong_are_refused)
 {
     struct block_bytes bytes;
     struct hub_block block;
@@ -89,7 +85,7 @@ static void bodies_that_are_wrong_are_refused(void **state)
 }
 
 /* Wherever it is: the server takes no such weight, and no model learns from such a value. */
-static void numbers_that_are_not_finite_are_refused(void **state)
+TEST(numbers_that_are_not_finite_are_refused)
 {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     struct block_bytes bytes;
@@ -115,16 +111,4 @@ static void numbers_that_are_not_finite_are_refused(void **state)
             assert_string_equal(wrong, says);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_has_its_arrays),
-        cmocka_unit_test(a_block_may_have_no_labels),
-        cmocka_unit_test(heads_that_are_wrong_are_refused),
-        cmocka_unit_test(bodies_that_are_wrong_are_refused),
-        cmocka_unit_test(numbers_that_are_not_finite_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* Paths of plans over topics, and what a hub without librdkafka says of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/samples/sample_file.h"
+#include "tests/test.h"
 
 static char error_text[HUB_ERROR_BYTES];
 
-static void paths_name_a_topic(void **state)
+TEST(paths_name_a_topic)
 {
     struct hub_kafka_path path;
     assert_true(hub_kafka_path_is("kafka:clicks"));
@@ -25,7 +21,7 @@ static void paths_name_a_topic(void **state)
     assert_int_equal(path.messages, 65536);
 }
 
-static void what_is_no_topic_is_refused(void **state)
+TEST(what_is_no_topic_is_refused)
 {
     static char long_name[300] = "kafka:";
     memset(long_name + 6, 'x', 250);
@@ -52,7 +48,7 @@ static void what_is_no_topic_is_refused(void **state)
 }
 
 /* This test is linked with no_kafka.c. */
-static void without_librdkafka_there_are_no_topics(void **state)
+TEST(without_librdkafka_there_are_no_topics)
 {
     struct hub_kafka_topic *topic = NULL;
     const struct hub_kafka_options options = {.topic = "clicks"};
@@ -60,14 +56,4 @@ static void without_librdkafka_there_are_no_topics(void **state)
     assert_non_null(strstr(error_text, "kafka:clicks: this hub was built without librdkafka"));
     assert_null(topic);
     hub_kafka_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths_name_a_topic),
-        cmocka_unit_test(what_is_no_topic_is_refused),
-        cmocka_unit_test(without_librdkafka_there_are_no_topics),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

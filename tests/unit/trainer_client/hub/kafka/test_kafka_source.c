@@ -2,14 +2,10 @@
 #include <limits.h>
 #include <math.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
@@ -151,7 +147,7 @@ static void refuse_fetches(rd_kafka_resp_err_t code)
                                             refused);
 }
 
-static void each_partition_has_batches_of_its_own(void **state)
+TEST(each_partition_has_batches_of_its_own)
 {
     struct hub_batch b = {0};
     uint64_t data[3];
@@ -205,7 +201,7 @@ static void wait_for_partitions(struct hub_batch_source *s, uint32_t partitions)
     assert_int_equal(hub_batch_source_parts(s), partitions);
 }
 
-static void a_partition_that_is_added_is_found(void **state)
+TEST(a_partition_that_is_added_is_found)
 {
     struct hub_batch b = {0};
     uint64_t data[3], again;
@@ -241,7 +237,7 @@ static void a_partition_that_is_added_is_found(void **state)
     hub_batch_source_close(s);
 }
 
-static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
+TEST(a_plan_reads_no_more_partitions_than_it_has_parts)
 {
     struct hub_batch_source *s;
     kafka_mock_topic(&kafka, "large", HUB_PARTS_MAX + 1);
@@ -255,7 +251,7 @@ static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
     hub_batch_source_close(s);
 }
 
-static void batches_are_the_same_again(void **state)
+TEST(batches_are_the_same_again)
 {
     struct hub_batch b = {0};
     uint64_t data, again;
@@ -283,7 +279,7 @@ static void batches_are_the_same_again(void **state)
     hub_batch_source_close(s);
 }
 
-static void messages_of_all_sorts_are_counted_by_offset(void **state)
+TEST(messages_of_all_sorts_are_counted_by_offset)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -328,7 +324,7 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
     hub_batch_source_close(s);
 }
 
-static void messages_of_another_format_are_refused(void **state)
+TEST(messages_of_another_format_are_refused)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -366,7 +362,7 @@ static void messages_of_another_format_are_refused(void **state)
     hub_batch_free(&b);
 }
 
-static void blocks_of_a_message_go_into_one_batch(void **state)
+TEST(blocks_of_a_message_go_into_one_batch)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -399,7 +395,7 @@ static void blocks_of_a_message_go_into_one_batch(void **state)
     hub_batch_source_close(s);
 }
 
-static void any_partition_gives_the_shape_of_blocks(void **state)
+TEST(any_partition_gives_the_shape_of_blocks)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -435,7 +431,7 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     hub_batch_source_close(s);
 }
 
-static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
+TEST(the_shape_is_that_of_the_first_message_with_a_value)
 {
     struct hub_batch b = {0};
     uint64_t data, again;
@@ -498,7 +494,7 @@ static void put_until_the_first_are_deleted(const char *topic)
     kafka_mock_flush(&kafka);
 }
 
-static void what_retention_deleted_is_an_error(void **state)
+TEST(what_retention_deleted_is_an_error)
 {
     struct hub_batch b = {0};
     uint64_t data, again;
@@ -537,7 +533,7 @@ static long add_property(const char *line)
 }
 
 /* With auto.offset.reset=earliest: the place at which the plan continues was the end of a transaction. */
-static void what_retention_deleted_is_passed_over_where_asked(void **state)
+TEST(what_retention_deleted_is_passed_over_where_asked)
 {
     struct hub_batch b = {0};
     uint64_t data, again;
@@ -580,7 +576,7 @@ static void wait_for_lag(struct hub_batch_source *s, uint64_t oldest, uint64_t l
     assert_int_equal(hub_batch_source_lag(s, 0, oldest), lag);
 }
 
-static void ends_of_transactions_are_no_lag(void **state)
+TEST(ends_of_transactions_are_no_lag)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -641,7 +637,7 @@ static struct hub_batch_source *continue_at(const char *path, uint64_t oldest, c
     return s;
 }
 
-static void a_deleted_end_of_a_transaction_is_no_loss(void **state)
+TEST(a_deleted_end_of_a_transaction_is_no_loss)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -671,7 +667,7 @@ static void a_deleted_end_of_a_transaction_is_no_loss(void **state)
     hub_batch_free(&b);
 }
 
-static void a_message_behind_a_deleted_end_is_missed(void **state)
+TEST(a_message_behind_a_deleted_end_is_missed)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -696,7 +692,7 @@ static void a_message_behind_a_deleted_end_is_missed(void **state)
 }
 
 /* What a plan passed over because it was told to is not taken for a gap by one that is not. */
-static void messages_that_were_passed_over_are_no_gap(void **state)
+TEST(messages_that_were_passed_over_are_no_gap)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -721,7 +717,7 @@ static void messages_that_were_passed_over_are_no_gap(void **state)
     hub_batch_free(&b);
 }
 
-static void an_offset_that_is_refused_though_it_is_there(void **state)
+TEST(an_offset_that_is_refused_though_it_is_there)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -741,7 +737,7 @@ static void an_offset_that_is_refused_though_it_is_there(void **state)
     hub_batch_source_close(s);
 }
 
-static void a_topic_that_was_made_anew_is_noticed(void **state)
+TEST(a_topic_that_was_made_anew_is_noticed)
 {
     struct hub_batch b = {0};
     uint64_t data[2], again;
@@ -768,7 +764,7 @@ static void a_topic_that_was_made_anew_is_noticed(void **state)
     hub_batch_source_close(s);
 }
 
-static void a_broker_goes_and_comes(void **state)
+TEST(a_broker_goes_and_comes)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -799,7 +795,7 @@ static void refuse_topic(const char *topic, rd_kafka_resp_err_t code)
     rd_kafka_mock_topic_set_error(kafka.cluster, topic, code);
 }
 
-static void what_the_brokers_refuse_is_an_error(void **state)
+TEST(what_the_brokers_refuse_is_an_error)
 {
     struct hub_batch b = {0};
     uint64_t data;
@@ -847,7 +843,7 @@ static void check_config(const char *text, enum mr_status wanted, const char *sa
     unlink(path);
 }
 
-static void properties_are_checked(void **state)
+TEST(properties_are_checked)
 {
     check_config("# brokers\n\n  bootstrap.servers = a:1,b:2 \nclient.id=x=y", MR_OK, "a:1,b:2");
     check_config("\nfetch.mx=1\n", MR_INVALID_ARGUMENT, ":2: No such configuration property: \"fetch.mx\"");
@@ -869,7 +865,7 @@ static void properties_are_checked(void **state)
     rd_kafka_conf_destroy(conf);
 }
 
-static void brokers_that_are_not_there_are_an_error(void **state)
+TEST(brokers_that_are_not_there_are_an_error)
 {
     const struct hub_kafka_options options = {.brokers = "127.0.0.1:1", .topic = "away"};
     struct hub_kafka_topic *topic = NULL;
@@ -894,28 +890,5 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_partition_has_batches_of_its_own),
-        cmocka_unit_test(a_partition_that_is_added_is_found),
-        cmocka_unit_test(a_plan_reads_no_more_partitions_than_it_has_parts),
-        cmocka_unit_test(batches_are_the_same_again),
-        cmocka_unit_test(messages_of_all_sorts_are_counted_by_offset),
-        cmocka_unit_test(messages_of_another_format_are_refused),
-        cmocka_unit_test(blocks_of_a_message_go_into_one_batch),
-        cmocka_unit_test(any_partition_gives_the_shape_of_blocks),
-        cmocka_unit_test(the_shape_is_that_of_the_first_message_with_a_value),
-        cmocka_unit_test(what_retention_deleted_is_an_error),
-        cmocka_unit_test(what_retention_deleted_is_passed_over_where_asked),
-        cmocka_unit_test(ends_of_transactions_are_no_lag),
-        cmocka_unit_test(a_deleted_end_of_a_transaction_is_no_loss),
-        cmocka_unit_test(a_message_behind_a_deleted_end_is_missed),
-        cmocka_unit_test(messages_that_were_passed_over_are_no_gap),
-        cmocka_unit_test(an_offset_that_is_refused_though_it_is_there),
-        cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
-        cmocka_unit_test(a_broker_goes_and_comes),
-        cmocka_unit_test(what_the_brokers_refuse_is_an_error),
-        cmocka_unit_test(properties_are_checked),
-        cmocka_unit_test(brokers_that_are_not_there_are_an_error),
-    };
-    return cmocka_run_group_tests(tests, start, end);
+    return tests_run(start, end);
 }

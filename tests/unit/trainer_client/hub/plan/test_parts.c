@@ -1,10 +1,6 @@
 /* The parts of a plan: each with its own book, and one plan for trainers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "trainer_client/hub/plan/parts.h"
+#include "tests/test.h"
 
 #define LEASE_US 100u
 
@@ -26,7 +22,7 @@ static void feed(struct hub_part *part, uint32_t batches)
     }
 }
 
-static void batches_come_from_the_parts_in_turn(void **state)
+TEST(batches_come_from_the_parts_in_turn)
 {
     struct hub_parts parts = {0};
     uint64_t sequence;
@@ -52,7 +48,7 @@ static void batches_come_from_the_parts_in_turn(void **state)
     hub_parts_free(&parts);
 }
 
-static void parts_that_are_added_begin_empty_beside_the_others(void **state)
+TEST(parts_that_are_added_begin_empty_beside_the_others)
 {
     struct hub_parts parts = {0};
     uint64_t sequence;
@@ -75,7 +71,7 @@ static void parts_that_are_added_begin_empty_beside_the_others(void **state)
     hub_parts_free(&parts);
 }
 
-static void a_part_is_found_by_the_stream_that_it_has(void **state)
+TEST(a_part_is_found_by_the_stream_that_it_has)
 {
     struct hub_parts parts = {0};
     assert_true(hub_parts_make(&parts, 2));
@@ -87,7 +83,7 @@ static void a_part_is_found_by_the_stream_that_it_has(void **state)
     hub_parts_free(&parts);
 }
 
-static void the_plan_ends_with_its_last_part(void **state)
+TEST(the_plan_ends_with_its_last_part)
 {
     struct hub_parts parts = {0};
     assert_true(hub_parts_make(&parts, 2));
@@ -107,15 +103,4 @@ static void the_plan_ends_with_its_last_part(void **state)
     hub_parts_server_restarted(&parts); /* what it has applied is not known now */
     assert_false(hub_parts_at_end(&parts));
     hub_parts_free(&parts);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_come_from_the_parts_in_turn),
-        cmocka_unit_test(parts_that_are_added_begin_empty_beside_the_others),
-        cmocka_unit_test(a_part_is_found_by_the_stream_that_it_has),
-        cmocka_unit_test(the_plan_ends_with_its_last_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* The hub's book-keeping: hand-out, leases, the server's record, restarts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/plan/plan.h"
+#include "tests/test.h"
 
 #define LEASE_US 1000u
 
@@ -39,7 +35,7 @@ static uint64_t hand_out(struct hub_plan *p, uint64_t now_us)
     return sequence;
 }
 
-static void nothing_is_fed_before_the_first_record(void **state)
+TEST(nothing_is_fed_before_the_first_record)
 {
     struct hub_plan *p = make(10, 4, false);
     uint64_t sequence;
@@ -50,7 +46,7 @@ static void nothing_is_fed_before_the_first_record(void **state)
     free(p);
 }
 
-static void feeds_run_ahead_by_prefetch(void **state)
+TEST(feeds_run_ahead_by_prefetch)
 {
     struct hub_plan *p = make(10, 3, false);
     uint64_t sequence;
@@ -68,7 +64,7 @@ static void feeds_run_ahead_by_prefetch(void **state)
     free(p);
 }
 
-static void a_plan_is_idle_when_no_batch_is_on_its_way(void **state)
+TEST(a_plan_is_idle_when_no_batch_is_on_its_way)
 {
     struct hub_plan *p = make(10, 1, false);
     uint64_t sequence;
@@ -97,7 +93,7 @@ static void a_plan_is_idle_when_no_batch_is_on_its_way(void **state)
     free(p);
 }
 
-static void what_the_hub_pushes_waits_for_the_record(void **state)
+TEST(what_the_hub_pushes_waits_for_the_record)
 {
     struct hub_plan *p = make(3, 1, false);
     uint64_t sequence;
@@ -121,7 +117,7 @@ static void what_the_hub_pushes_waits_for_the_record(void **state)
     free(p);
 }
 
-static void a_failed_feed_is_tried_again(void **state)
+TEST(a_failed_feed_is_tried_again)
 {
     struct hub_plan *p = make(10, 1, false);
     uint64_t sequence;
@@ -134,7 +130,7 @@ static void a_failed_feed_is_tried_again(void **state)
     free(p);
 }
 
-static void a_batch_goes_to_one_trainer(void **state)
+TEST(a_batch_goes_to_one_trainer)
 {
     struct hub_plan *p = make(4, 4, false);
     bool seen[4] = {false};
@@ -151,7 +147,7 @@ static void a_batch_goes_to_one_trainer(void **state)
     free(p);
 }
 
-static void the_end_is_when_all_is_applied(void **state)
+TEST(the_end_is_when_all_is_applied)
 {
     struct hub_plan *p = make(3, 3, false);
     record(p, 0, 0);
@@ -169,7 +165,7 @@ static void the_end_is_when_all_is_applied(void **state)
     free(p);
 }
 
-static void a_claim_without_a_record_is_handed_out_again(void **state)
+TEST(a_claim_without_a_record_is_handed_out_again)
 {
     struct hub_plan *p = make(2, 1, false);
     record(p, 0, 0);
@@ -187,7 +183,7 @@ static void a_claim_without_a_record_is_handed_out_again(void **state)
     free(p);
 }
 
-static void a_lease_ends(void **state)
+TEST(a_lease_ends)
 {
     struct hub_plan *p = make(2, 1, false);
     record(p, 0, 0);
@@ -203,7 +199,7 @@ static void a_lease_ends(void **state)
     free(p);
 }
 
-static void an_applied_batch_is_not_handed_out_again(void **state)
+TEST(an_applied_batch_is_not_handed_out_again)
 {
     struct hub_plan *p = make(3, 1, false);
     record(p, 0, 0);
@@ -216,7 +212,7 @@ static void an_applied_batch_is_not_handed_out_again(void **state)
     free(p);
 }
 
-static void a_restarted_server_is_fed_again(void **state)
+TEST(a_restarted_server_is_fed_again)
 {
     struct hub_plan *p = make(8, 4, false);
     uint64_t sequence;
@@ -238,7 +234,7 @@ static void a_restarted_server_is_fed_again(void **state)
     free(p);
 }
 
-static void a_restored_server_takes_the_plan_back(void **state)
+TEST(a_restored_server_takes_the_plan_back)
 {
     struct hub_plan *p = make(3000, 4, false);
     record(p, 2500, 0);
@@ -252,7 +248,7 @@ static void a_restored_server_takes_the_plan_back(void **state)
     free(p);
 }
 
-static void a_hole_in_the_record_is_a_step_back(void **state)
+TEST(a_hole_in_the_record_is_a_step_back)
 {
     struct hub_plan *p = make(10, 4, false);
     record(p, 1, 2); /* 0 and 2 */
@@ -262,7 +258,7 @@ static void a_hole_in_the_record_is_a_step_back(void **state)
     free(p);
 }
 
-static void a_hub_that_restarts_goes_on_behind_the_record(void **state)
+TEST(a_hub_that_restarts_goes_on_behind_the_record)
 {
     struct hub_plan *p = make(100, 2, false);
     assert_false(record(p, 40, 3)); /* 40 and 41 too */
@@ -271,7 +267,7 @@ static void a_hub_that_restarts_goes_on_behind_the_record(void **state)
     free(p);
 }
 
-static void a_record_beyond_the_plan_is_its_end(void **state)
+TEST(a_record_beyond_the_plan_is_its_end)
 {
     struct hub_plan *p = make(5, 2, false);
     uint64_t sequence;
@@ -282,7 +278,7 @@ static void a_record_beyond_the_plan_is_its_end(void **state)
     free(p);
 }
 
-static void the_window_bounds_how_far_ahead(void **state)
+TEST(the_window_bounds_how_far_ahead)
 {
     struct hub_plan *p = make(UINT64_C(1) << 40, HUB_WINDOW, false);
     uint64_t sequence;
@@ -298,7 +294,7 @@ static void the_window_bounds_how_far_ahead(void **state)
     free(p);
 }
 
-static void a_record_longer_than_the_window_is_understood(void **state)
+TEST(a_record_longer_than_the_window_is_understood)
 {
     struct hub_plan *p = make(1u << 20, 2, false);
     uint64_t bitmap[40];
@@ -316,7 +312,7 @@ static void a_record_longer_than_the_window_is_understood(void **state)
     free(p);
 }
 
-static void read_only_batches_are_over_when_the_trainer_says_so(void **state)
+TEST(read_only_batches_are_over_when_the_trainer_says_so)
 {
     struct hub_plan *p = make(3, 2, true);
     assert_int_equal(feed(p), 0);
@@ -336,7 +332,7 @@ static void read_only_batches_are_over_when_the_trainer_says_so(void **state)
 }
 
 /* One without samples goes to no trainer, and there is no record to say that it was applied. */
-static void read_only_batches_without_samples_are_over_at_once(void **state)
+TEST(read_only_batches_without_samples_are_over_at_once)
 {
     struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 2, true);
     uint64_t s;
@@ -350,7 +346,7 @@ static void read_only_batches_without_samples_are_over_at_once(void **state)
     free(p);
 }
 
-static void read_only_batches_survive_a_restart(void **state)
+TEST(read_only_batches_survive_a_restart)
 {
     struct hub_plan *p = make(2, 2, true);
     feed(p);
@@ -363,7 +359,7 @@ static void read_only_batches_survive_a_restart(void **state)
     free(p);
 }
 
-static void a_late_word_about_a_batch_taken_back_does_no_harm(void **state)
+TEST(a_late_word_about_a_batch_taken_back_does_no_harm)
 {
     struct hub_plan *p = make(4, 4, false);
     record(p, 0, 0);
@@ -379,7 +375,7 @@ static void a_late_word_about_a_batch_taken_back_does_no_harm(void **state)
     free(p);
 }
 
-static void an_empty_plan_is_at_its_end(void **state)
+TEST(an_empty_plan_is_at_its_end)
 {
     struct hub_plan *p = make(0, 1, true);
     uint64_t sequence;
@@ -391,7 +387,7 @@ static void an_empty_plan_is_at_its_end(void **state)
 /* A server that learns, forgets on restarts from a checkpoint, and trainers that push, drop or fall silent,
  * all by a seed. Whatever happens, the plan ends with every batch applied, and never counts more than it
  * may. */
-static void a_plan_may_learn_its_end_late(void **state)
+TEST(a_plan_may_learn_its_end_late)
 {
     struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 4, false);
     record(p, 7, 0);
@@ -411,7 +407,7 @@ static void a_plan_may_learn_its_end_late(void **state)
     free(p);
 }
 
-static void every_batch_is_applied_whatever_happens(void **state)
+TEST(every_batch_is_applied_whatever_happens)
 {
     enum { BATCHES = 300, PREFETCH = 4, ROUNDS_MAX = 100000 };
     for (uint32_t seed = 1; seed <= 50; seed++) {
@@ -448,35 +444,4 @@ static void every_batch_is_applied_whatever_happens(void **state)
         assert_int_equal(p->applied, BATCHES);
         free(p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_fed_before_the_first_record),
-        cmocka_unit_test(feeds_run_ahead_by_prefetch),
-        cmocka_unit_test(a_plan_is_idle_when_no_batch_is_on_its_way),
-        cmocka_unit_test(what_the_hub_pushes_waits_for_the_record),
-        cmocka_unit_test(a_failed_feed_is_tried_again),
-        cmocka_unit_test(a_batch_goes_to_one_trainer),
-        cmocka_unit_test(the_end_is_when_all_is_applied),
-        cmocka_unit_test(a_claim_without_a_record_is_handed_out_again),
-        cmocka_unit_test(a_lease_ends),
-        cmocka_unit_test(an_applied_batch_is_not_handed_out_again),
-        cmocka_unit_test(a_restarted_server_is_fed_again),
-        cmocka_unit_test(a_restored_server_takes_the_plan_back),
-        cmocka_unit_test(a_hole_in_the_record_is_a_step_back),
-        cmocka_unit_test(a_hub_that_restarts_goes_on_behind_the_record),
-        cmocka_unit_test(a_record_beyond_the_plan_is_its_end),
-        cmocka_unit_test(the_window_bounds_how_far_ahead),
-        cmocka_unit_test(a_record_longer_than_the_window_is_understood),
-        cmocka_unit_test(read_only_batches_are_over_when_the_trainer_says_so),
-        cmocka_unit_test(read_only_batches_without_samples_are_over_at_once),
-        cmocka_unit_test(read_only_batches_survive_a_restart),
-        cmocka_unit_test(a_late_word_about_a_batch_taken_back_does_no_harm),
-        cmocka_unit_test(an_empty_plan_is_at_its_end),
-        cmocka_unit_test(a_plan_may_learn_its_end_late),
-        cmocka_unit_test(every_batch_is_applied_whatever_happens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "millrace_admin.h"
 #include "trainer_client/hub/plan/request.h"
 #include "trainer_client/hub/plan/stream.h"
+#include "tests/test.h"
 
 static uint64_t fields[8];
 static char path[2000];
@@ -41,7 +36,7 @@ static enum mr_status parse(struct hub_request *out)
     return status;
 }
 
-static void a_good_request(void **state)
+TEST(a_good_request)
 {
     struct hub_request r;
     prepare();
@@ -58,7 +53,7 @@ static void a_good_request(void **state)
     assert_int_equal(r.run, 7);
 }
 
-static void fields_have_ranges(void **state)
+TEST(fields_have_ranges)
 {
     static const struct {
         uint64_t value;
@@ -77,7 +72,7 @@ static void fields_have_ranges(void **state)
     }
 }
 
-static void texts_fit_and_are_not_empty(void **state)
+TEST(texts_fit_and_are_not_empty)
 {
     for (uint32_t t = 0; t < 4; t++) {
         struct hub_request r, before;
@@ -100,7 +95,7 @@ static void texts_fit_and_are_not_empty(void **state)
     }
 }
 
-static void the_shape_is_checked(void **state)
+TEST(the_shape_is_checked)
 {
     struct hub_request r;
     prepare();
@@ -114,7 +109,7 @@ static void the_shape_is_checked(void **state)
     assert_int_equal(parse(&r), MR_BAD_MESSAGE);
 }
 
-static void every_field_tells_plans_apart(void **state)
+TEST(every_field_tells_plans_apart)
 {
     static const char *const numbers[] = {
         "batch_samples ",  "epochs ", "shuffle_seed ", "held-out millionths ", "part held-out, not training",
@@ -160,7 +155,7 @@ static void every_field_tells_plans_apart(void **state)
 }
 
 /* Where a text ends counts as well. */
-static void texts_do_not_run_together(void **state)
+TEST(texts_do_not_run_together)
 {
     struct hub_request a, b;
     prepare();
@@ -179,7 +174,7 @@ static struct mr_stream stream(uint32_t number, uint64_t plan, uint64_t data, ui
     return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .applied = applied};
 }
 
-static void a_plan_finds_its_stream(void **state)
+TEST(a_plan_finds_its_stream)
 {
     const struct mr_plan plan = {{7, 7}, 1};
     struct mr_stream streams[] = {stream(65534, 3, 1, 9), stream(65535, 7, 1, 9), stream(0, 4, 1, 0)};
@@ -210,18 +205,4 @@ static void a_plan_finds_its_stream(void **state)
     assert_int_equal(number, 65535);
     assert_int_equal(hub_stream_choose(streams, 3, &plan, 65534, &number), HUB_STREAM_FREE);
     assert_int_equal(number, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_request),
-        cmocka_unit_test(fields_have_ranges),
-        cmocka_unit_test(texts_fit_and_are_not_empty),
-        cmocka_unit_test(the_shape_is_checked),
-        cmocka_unit_test(every_field_tells_plans_apart),
-        cmocka_unit_test(texts_do_not_run_together),
-        cmocka_unit_test(a_plan_finds_its_stream),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

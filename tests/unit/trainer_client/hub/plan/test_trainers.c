@@ -1,11 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/plan/trainers.h"
+#include "tests/test.h"
 
 static struct hub_trainers trainers;
 
@@ -17,7 +12,7 @@ static const uint8_t *uuid_of(uint32_t i)
     return uuid;
 }
 
-static void joining_and_being_heard(void **state)
+TEST(joining_and_being_heard)
 {
     memset(&trainers, 0, sizeof(trainers));
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(1), 5), 0);
@@ -37,7 +32,7 @@ static void joining_and_being_heard(void **state)
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(1), 111), 8);
 }
 
-static void the_longest_silent_makes_room(void **state)
+TEST(the_longest_silent_makes_room)
 {
     memset(&trainers, 0, sizeof(trainers));
     for (uint32_t i = 0; i < HUB_TRAINERS_MAX; i++)
@@ -48,13 +43,4 @@ static void the_longest_silent_makes_room(void **state)
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(1), 7000), 0);
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(0), 7000), 1);
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(9999), 7000), 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joining_and_being_heard),
-        cmocka_unit_test(the_longest_silent_makes_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

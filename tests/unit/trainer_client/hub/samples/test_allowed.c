@@ -1,17 +1,12 @@
 /* Which paths a hub opens for trainers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "trainer_client/hub/samples/allowed.h"
 #include "trainer_client/hub/samples/paths.h"
@@ -67,7 +62,7 @@ static bool opens(const char *path)
     return fd >= 0;
 }
 
-static void what_is_below_opens(void **state)
+TEST(what_is_below_opens, set_up, tear_down)
 {
     char whole[PATH_MAX];
     snprintf(whole, sizeof(whole), "%s/data/a.csv", (const char *)*state);
@@ -79,7 +74,7 @@ static void what_is_below_opens(void **state)
     assert_int_equal(errno, ENOENT);
 }
 
-static void what_leads_out_is_refused(void **state)
+TEST(what_leads_out_is_refused, set_up, tear_down)
 {
     static const char *const paths[] = {"secret/e.csv",
                                         "database/d.csv",
@@ -99,7 +94,7 @@ static void what_leads_out_is_refused(void **state)
     }
 }
 
-static void patterns_see_only_what_is_below(void **state)
+TEST(patterns_see_only_what_is_below, set_up, tear_down)
 {
     struct hub_paths paths = {0};
     assert_int_equal(hub_paths_expand("data/*.csv,more/*", allowed, &paths, error_text), MR_OK);
@@ -114,7 +109,7 @@ static void patterns_see_only_what_is_below(void **state)
     }
 }
 
-static void without_directories_nothing_opens(void **state)
+TEST(without_directories_nothing_opens, set_up, tear_down)
 {
     struct hub_allowed *none = hub_allowed_create(NULL, 0, error_text);
     assert_non_null(none);
@@ -127,7 +122,7 @@ static void without_directories_nothing_opens(void **state)
     close(fd);
 }
 
-static void all_is_below_the_root(void **state)
+TEST(all_is_below_the_root, set_up, tear_down)
 {
     const char *root = "/";
     struct hub_allowed *all = hub_allowed_create(&root, 1, error_text);
@@ -137,25 +132,11 @@ static void all_is_below_the_root(void **state)
     hub_allowed_destroy(all);
 }
 
-static void what_is_no_directory_is_named(void **state)
+TEST(what_is_no_directory_is_named, set_up, tear_down)
 {
     static const char *const wrong[] = {"data/a.csv", "nowhere"};
     for (size_t i = 0; i < 2; i++) {
         assert_null(hub_allowed_create(&wrong[i], 1, error_text));
         assert_non_null(strstr(error_text, wrong[i]));
     }
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_below_opens),
-        TEST(what_leads_out_is_refused),
-        TEST(patterns_see_only_what_is_below),
-        TEST(without_directories_nothing_opens),
-        TEST(all_is_below_the_root),
-        TEST(what_is_no_directory_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/samples/distinct.h"
+#include "tests/test.h"
 
-static void exact_while_it_fits(void **state)
+TEST(exact_while_it_fits)
 {
     struct hub_distinct *d = hub_distinct_create(1024);
     assert_non_null(d);
@@ -22,7 +17,7 @@ static void exact_while_it_fits(void **state)
     hub_distinct_destroy(d);
 }
 
-static void an_estimate_beyond(void **state)
+TEST(an_estimate_beyond)
 {
     struct hub_distinct *d = hub_distinct_create(1u << 14);
     assert_non_null(d);
@@ -35,17 +30,7 @@ static void an_estimate_beyond(void **state)
     hub_distinct_destroy(d);
 }
 
-static void nothing_to_destroy(void **state)
+TEST(nothing_to_destroy)
 {
     hub_distinct_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_while_it_fits),
-        cmocka_unit_test(an_estimate_beyond),
-        cmocka_unit_test(nothing_to_destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Bytes of files, as they are and unpacked. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/samples/file_bytes.h"
@@ -58,20 +54,20 @@ static void expect_unpacked(struct packed packed)
     free(packed.data);
 }
 
-static void plain_files(void **state)
+TEST(plain_files)
 {
     struct temp_file file = temp_file_make(text, TEXT_BYTES);
     expect_text(&file, false, 1000);
     close(file.fd);
 }
 
-static void gzip(void **state)
+TEST(gzip)
 {
     expect_unpacked(packed_gzip(text, TEXT_BYTES));
     expect_unpacked(packed_join(packed_gzip(text, 7), packed_gzip(text + 7, TEXT_BYTES - 7)));
 }
 
-static void zstd(void **state)
+TEST(zstd)
 {
     expect_unpacked(packed_zstd(text, TEXT_BYTES));
     expect_unpacked(packed_join(packed_zstd(text, 7), packed_zstd(text + 7, TEXT_BYTES - 7)));
@@ -92,7 +88,7 @@ static struct packed zeros(void)
     return copy_of(block, sizeof(block));
 }
 
-static void zeros_follow(void **state)
+TEST(zeros_follow)
 {
     expect_unpacked(packed_join(packed_gzip(text, TEXT_BYTES), zeros()));
     expect_unpacked(packed_join(packed_zstd(text, TEXT_BYTES), zeros()));
@@ -113,7 +109,7 @@ static struct packed skippable(uint8_t number, uint32_t bytes)
     return p;
 }
 
-static void frames_without_samples(void **state)
+TEST(frames_without_samples)
 {
     expect_unpacked(packed_join(skippable(0, 4), packed_zstd(text, TEXT_BYTES)));
     expect_unpacked(
@@ -138,7 +134,7 @@ static void expect_damage(struct packed packed, const char *what)
     free(packed.data);
 }
 
-static void what_is_damaged_is_said(void **state)
+TEST(what_is_damaged_is_said)
 {
     struct packed p = packed_gzip(text, TEXT_BYTES);
     p.bytes -= 20;
@@ -163,7 +159,7 @@ static void what_is_damaged_is_said(void **state)
     expect_damage(p, "end too early");
 }
 
-static void short_files_are_plain(void **state)
+TEST(short_files_are_plain)
 {
     static const char *const contents[] = {"", "\x1f", "\x28\xb5\x2f"};
     for (size_t i = 0; i < sizeof(contents) / sizeof(contents[0]); i++) {
@@ -180,14 +176,5 @@ static void short_files_are_plain(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_files),
-        cmocka_unit_test(gzip),
-        cmocka_unit_test(zstd),
-        cmocka_unit_test(zeros_follow),
-        cmocka_unit_test(frames_without_samples),
-        cmocka_unit_test(what_is_damaged_is_said),
-        cmocka_unit_test(short_files_are_plain),
-    };
-    return cmocka_run_group_tests(tests, make_text, NULL);
+    return tests_run(make_text, NULL);
 }

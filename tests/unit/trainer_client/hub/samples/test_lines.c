@@ -1,11 +1,7 @@
 /* Lines from any offset, long ones, and files that end in odd ways. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/format/sample.h"
 #include "trainer_client/hub/samples/lines.h"
@@ -34,7 +30,7 @@ static void assert_line(struct hub_lines *l, const char *text, uint64_t number, 
     assert_int_equal(line.offset, offset);
 }
 
-static void line_ends(void **state)
+TEST(line_ends)
 {
     static const size_t read_sizes[] = {1, 2, 3, 7, 4096};
     struct temp_file file = temp_file_text("a\nbc\r\n\n\r\nlast");
@@ -54,7 +50,7 @@ static void line_ends(void **state)
     close(file.fd);
 }
 
-static void an_empty_file_has_no_line(void **state)
+TEST(an_empty_file_has_no_line)
 {
     struct temp_file file = temp_file_text("");
     struct hub_lines l;
@@ -66,7 +62,7 @@ static void an_empty_file_has_no_line(void **state)
     close(file.fd);
 }
 
-static void seeking(void **state)
+TEST(seeking)
 {
     struct temp_file file = temp_file_text("a\nbc\ndef\nghij\n");
     struct hub_lines l;
@@ -84,7 +80,7 @@ static void seeking(void **state)
     close(file.fd);
 }
 
-static void long_lines_are_skipped(void **state)
+TEST(long_lines_are_skipped)
 {
     static const size_t read_sizes[] = {1000, 4096, 1u << 20};
     const size_t most = HUB_LINE_BYTES_MAX;
@@ -115,7 +111,7 @@ static void long_lines_are_skipped(void **state)
     close(file.fd);
 }
 
-static void a_read_error_is_told(void **state)
+TEST(a_read_error_is_told)
 {
     struct hub_lines l;
     struct hub_line line;
@@ -123,16 +119,4 @@ static void a_read_error_is_told(void **state)
     assert_false(hub_lines_next(&l, &line));
     assert_true(l.has_failed);
     free_lines(&l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(line_ends),
-        cmocka_unit_test(an_empty_file_has_no_line),
-        cmocka_unit_test(seeking),
-        cmocka_unit_test(long_lines_are_skipped),
-        cmocka_unit_test(a_read_error_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* The bytes of an input that is read once: of pipes, files, and files that grow. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
 #include "trainer_client/hub/samples/live_input.h"
 #include "trainer_client/hub/samples/sample_file.h"
@@ -22,7 +18,7 @@ static int standard_input(int fd)
     return ends[1];
 }
 
-static void a_pipe_until_its_end(void **state)
+TEST(a_pipe_until_its_end)
 {
     struct hub_live_input in;
     int to = standard_input(-1);
@@ -44,7 +40,7 @@ static void *input_stop(void *in)
     return NULL;
 }
 
-static void waiting_is_stopped_by_another_thread(void **state)
+TEST(waiting_is_stopped_by_another_thread)
 {
     struct hub_live_input in;
     pthread_t thread;
@@ -61,7 +57,7 @@ static void waiting_is_stopped_by_another_thread(void **state)
     close(to);
 }
 
-static void a_file_is_read_to_its_end_and_again(void **state)
+TEST(a_file_is_read_to_its_end_and_again)
 {
     struct named_file file = named_file_make();
     struct hub_live_input in;
@@ -77,7 +73,7 @@ static void a_file_is_read_to_its_end_and_again(void **state)
     named_file_remove(&file);
 }
 
-static void standard_input_from_within_a_file(void **state)
+TEST(standard_input_from_within_a_file)
 {
     struct named_file file = named_file_make();
     struct hub_live_input in;
@@ -99,7 +95,7 @@ static void *append(void *file)
     return NULL;
 }
 
-static void a_followed_file_ends_when_it_is_renamed(void **state)
+TEST(a_followed_file_ends_when_it_is_renamed)
 {
     struct named_file file = named_file_make();
     struct hub_live_input in;
@@ -122,7 +118,7 @@ static void a_followed_file_ends_when_it_is_renamed(void **state)
     named_file_remove(&file);
 }
 
-static void a_followed_file_that_shrinks_is_an_error(void **state)
+TEST(a_followed_file_that_shrinks_is_an_error)
 {
     struct named_file file = named_file_make();
     struct hub_live_input in;
@@ -137,7 +133,7 @@ static void a_followed_file_that_shrinks_is_an_error(void **state)
     named_file_remove(&file);
 }
 
-static void what_is_no_input_is_refused(void **state)
+TEST(what_is_no_input_is_refused)
 {
     struct hub_live_input in;
     assert_int_equal(hub_live_input_open(&in, "/nowhere/samples", NULL, true, error_text),
@@ -147,18 +143,4 @@ static void what_is_no_input_is_refused(void **state)
     assert_int_equal(hub_live_input_open(&in, "/dev/null", NULL, true, error_text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "standard input"));
     hub_live_input_close(&in);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pipe_until_its_end),
-        cmocka_unit_test(waiting_is_stopped_by_another_thread),
-        cmocka_unit_test(a_file_is_read_to_its_end_and_again),
-        cmocka_unit_test(standard_input_from_within_a_file),
-        cmocka_unit_test(a_followed_file_ends_when_it_is_renamed),
-        cmocka_unit_test(a_followed_file_that_shrinks_is_an_error),
-        cmocka_unit_test(what_is_no_input_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Batches of an input that is read once: cut as the samples come, kept while they may be wanted. */
 #include <math.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
@@ -109,7 +105,7 @@ static void check_batch(const struct hub_batch *b, uint32_t first, uint32_t samp
     assert_int_equal(b->has_weights, has_weights);
 }
 
-static void blocks_are_cut_into_batches(void **state)
+TEST(blocks_are_cut_into_batches)
 {
     for (int has_weights = 0; has_weights < 2; has_weights++) {
         struct hub_batch b = {0};
@@ -145,7 +141,7 @@ static void blocks_are_cut_into_batches(void **state)
     }
 }
 
-static void a_writer_that_breaks_off_is_no_end(void **state)
+TEST(a_writer_that_breaks_off_is_no_end)
 {
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
@@ -163,7 +159,7 @@ static void a_writer_that_breaks_off_is_no_end(void **state)
     hub_batch_source_close(s);
 }
 
-static void a_writer_that_fails_says_why(void **state)
+TEST(a_writer_that_fails_says_why)
 {
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
@@ -183,7 +179,7 @@ static void a_writer_that_fails_says_why(void **state)
     close(to);
 }
 
-static void blocks_that_do_not_match_are_refused(void **state)
+TEST(blocks_that_do_not_match_are_refused)
 {
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
@@ -202,7 +198,7 @@ static void blocks_that_do_not_match_are_refused(void **state)
 }
 
 /* A program that is not millrace.feed() may write anything. */
-static void blocks_with_nan_are_refused_by_their_place(void **state)
+TEST(blocks_with_nan_are_refused_by_their_place)
 {
     struct hub_batch b = {0};
     struct block_bytes bytes = {.used = 0};
@@ -245,7 +241,7 @@ static void check_lines(const struct hub_batch *b, uint32_t first, uint32_t samp
         assert_int_equal((uint32_t)lrint(expm1((double)b->dense[i * b->dense_count])), first + i);
 }
 
-static void lines_of_standard_input(void **state)
+TEST(lines_of_standard_input)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
@@ -271,7 +267,7 @@ static void lines_of_standard_input(void **state)
 }
 
 /* The columns are where the first line says; weights go along. */
-static void formats_of_ones_own(void **state)
+TEST(formats_of_ones_own)
 {
     static const char header_format[] = "[format]\nname = named\nlabel = y\n[columns]\ny = flag\nn = number\n"
                                         "[dense]\nn = n\n[slots]\nn = n\n",
@@ -307,7 +303,7 @@ static void formats_of_ones_own(void **state)
     hub_format_free(weights);
 }
 
-static void lines_of_another_format_are_refused(void **state)
+TEST(lines_of_another_format_are_refused)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
@@ -324,7 +320,7 @@ static void lines_of_another_format_are_refused(void **state)
     close(to);
 }
 
-static void a_line_that_is_too_long_is_skipped(void **state)
+TEST(a_line_that_is_too_long_is_skipped)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
@@ -345,7 +341,7 @@ static void a_line_that_is_too_long_is_skipped(void **state)
     hub_batch_source_close(s);
 }
 
-static void finishing_takes_the_rest_of_a_pipe_but_not_of_a_file(void **state)
+TEST(finishing_takes_the_rest_of_a_pipe_but_not_of_a_file)
 {
     struct hub_batch b = {0};
     struct named_file file = named_file_make();
@@ -372,7 +368,7 @@ static void finishing_takes_the_rest_of_a_pipe_but_not_of_a_file(void **state)
     close(to);
 }
 
-static void a_file_is_followed_and_its_batches_have_their_places(void **state)
+TEST(a_file_is_followed_and_its_batches_have_their_places)
 {
     struct hub_batch b = {0};
     struct named_file file = named_file_make();
@@ -395,7 +391,7 @@ static void a_file_is_followed_and_its_batches_have_their_places(void **state)
     named_file_remove(&file);
 }
 
-static void blocks_of_a_file_are_read_again(void **state)
+TEST(blocks_of_a_file_are_read_again)
 {
     struct hub_batch b = {0};
     struct named_file file = named_file_make();
@@ -418,7 +414,7 @@ static void blocks_of_a_file_are_read_again(void **state)
     named_file_remove(&file);
 }
 
-static void what_left_the_memory_is_read_again_from_a_file_only(void **state)
+TEST(what_left_the_memory_is_read_again_from_a_file_only)
 {
     struct hub_batch b = {0};
     struct named_file file = named_file_make();
@@ -446,7 +442,7 @@ static void what_left_the_memory_is_read_again_from_a_file_only(void **state)
     close(to);
 }
 
-static void a_file_is_known_again_and_a_pipe_is_not(void **state)
+TEST(a_file_is_known_again_and_a_pipe_is_not)
 {
     struct named_file file = named_file_make(), other = named_file_make();
     int to = standard_pipe();
@@ -475,7 +471,7 @@ static void a_file_is_known_again_and_a_pipe_is_not(void **state)
     close(to);
 }
 
-static void a_batch_that_no_message_holds_is_refused(void **state)
+TEST(a_batch_that_no_message_holds_is_refused)
 {
     struct hub_batch b = {0};
     int to = standard_pipe();
@@ -510,22 +506,5 @@ static int begin(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_cut_into_batches),
-        cmocka_unit_test(a_writer_that_breaks_off_is_no_end),
-        cmocka_unit_test(a_writer_that_fails_says_why),
-        cmocka_unit_test(blocks_that_do_not_match_are_refused),
-        cmocka_unit_test(blocks_with_nan_are_refused_by_their_place),
-        cmocka_unit_test(lines_of_standard_input),
-        cmocka_unit_test(formats_of_ones_own),
-        cmocka_unit_test(lines_of_another_format_are_refused),
-        cmocka_unit_test(a_line_that_is_too_long_is_skipped),
-        cmocka_unit_test(finishing_takes_the_rest_of_a_pipe_but_not_of_a_file),
-        cmocka_unit_test(a_file_is_followed_and_its_batches_have_their_places),
-        cmocka_unit_test(blocks_of_a_file_are_read_again),
-        cmocka_unit_test(what_left_the_memory_is_read_again_from_a_file_only),
-        cmocka_unit_test(a_file_is_known_again_and_a_pipe_is_not),
-        cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
-    };
-    return cmocka_run_group_tests(tests, begin, free_formats);
+    return tests_run(begin, free_formats);
 }

@@ -1,13 +1,8 @@
 /* Lists and patterns of files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "trainer_client/hub/samples/paths.h"
 #include "trainer_client/hub/samples/sample_file.h"
@@ -55,7 +50,7 @@ static void expect(const char *path, const char *names)
     hub_paths_free(&paths);
 }
 
-static void lists_and_patterns(void **state)
+TEST(lists_and_patterns)
 {
     expect("day1.csv", "day1.csv");
     expect("day*.csv", "day1.csv day10.csv day2.csv");
@@ -66,13 +61,13 @@ static void lists_and_patterns(void **state)
     expect(",", ",");
 }
 
-static void a_file_of_that_name_comes_first(void **state)
+TEST(a_file_of_that_name_comes_first)
 {
     expect("a,b.csv", "a,b.csv");
     expect("x[1].csv", "x[1].csv");
 }
 
-static void what_is_refused(void **state)
+TEST(what_is_refused)
 {
     struct hub_paths paths = {0};
     char list[16000] = "n";
@@ -87,10 +82,5 @@ static void what_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_and_patterns),
-        cmocka_unit_test(a_file_of_that_name_comes_first),
-        cmocka_unit_test(what_is_refused),
-    };
-    return cmocka_run_group_tests(tests, enter_directory, leave_directory);
+    return tests_run(enter_directory, leave_directory);
 }

@@ -1,14 +1,10 @@
 /* Shuffle and split: bijections, deterministic, different from epoch to epoch, and disjoint parts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "trainer_client/hub/samples/permutation.h"
+#include "tests/test.h"
 
-static void every_place_is_met_once(void **state)
+TEST(every_place_is_met_once)
 {
     static const uint64_t counts[] = {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 4096, 4097, 100003};
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
@@ -33,7 +29,7 @@ static uint64_t places_kept(struct hub_permutation a, struct hub_permutation b)
     return kept;
 }
 
-static void seed_and_epoch_name_the_order(void **state)
+TEST(seed_and_epoch_name_the_order)
 {
     struct hub_permutation p = hub_permutation_make(10000, 1, 0);
     assert_int_equal(places_kept(p, hub_permutation_make(10000, 1, 0)), 10000);
@@ -43,21 +39,21 @@ static void seed_and_epoch_name_the_order(void **state)
     assert_true(places_kept(p, hub_permutation_make(10000, 0, 0)) < 20);
 }
 
-static void seed_zero_is_file_order(void **state)
+TEST(seed_zero_is_file_order)
 {
     struct hub_permutation p = hub_permutation_make(1000, 0, 3);
     for (uint64_t i = 0; i < 1000; i++)
         assert_int_equal(hub_permutation_at(&p, i), i);
 }
 
-static void a_huge_count_works(void **state)
+TEST(a_huge_count_works)
 {
     struct hub_permutation p = hub_permutation_make(UINT64_C(1) << 62, 5, 0);
     assert_true(hub_permutation_at(&p, (UINT64_C(1) << 62) - 1) < UINT64_C(1) << 62);
     assert_int_not_equal(hub_permutation_at(&p, 1), hub_permutation_at(&p, 2));
 }
 
-static void the_order_spreads(void **state)
+TEST(the_order_spreads)
 {
     /* The mean of the first tenth is near the middle: a shuffle that keeps regions together would miss it. */
     struct hub_permutation p = hub_permutation_make(100000, 1, 0);
@@ -67,7 +63,7 @@ static void the_order_spreads(void **state)
     assert_true(sum / 10000 > 48500 && sum / 10000 < 51500); /* 5 standard errors are 1443 */
 }
 
-static void the_split_has_its_share(void **state)
+TEST(the_split_has_its_share)
 {
     static const double shares[] = {0, 0.1, 0.2, 0.9};
     for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
@@ -80,14 +76,4 @@ static void the_split_has_its_share(void **state)
     for (uint64_t line = 1; line <= 10000; line++)
         same += hub_is_held_out(line, 1, 0.5) == hub_is_held_out(line, 2, 0.5);
     assert_true(same > 4700 && same < 5300); /* another seed, another split */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_place_is_met_once), cmocka_unit_test(seed_and_epoch_name_the_order),
-        cmocka_unit_test(seed_zero_is_file_order), cmocka_unit_test(a_huge_count_works),
-        cmocka_unit_test(the_order_spreads),       cmocka_unit_test(the_split_has_its_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* Opening sample files: index, split, broken lines, and files that change. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <math.h>
+#include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/packed.h"
@@ -93,7 +89,7 @@ static void check_part(const struct temp_file *file, bool held_out, uint32_t ind
     hub_sample_file_close(f);
 }
 
-static void parts_are_disjoint_and_complete(void **state)
+TEST(parts_are_disjoint_and_complete)
 {
     static const uint32_t index_sizes[] = {0, 2, 3, 64, 600};
     struct temp_file file = many_lines();
@@ -120,7 +116,7 @@ static void see(void *arg, const char *path, uint64_t line_number, const char *r
     }
 }
 
-static void broken_lines_are_counted_and_told(void **state)
+TEST(broken_lines_are_counted_and_told)
 {
     struct temp_file file = many_lines();
     struct seen seen = {0};
@@ -142,7 +138,7 @@ static void broken_lines_are_counted_and_told(void **state)
     close(file.fd);
 }
 
-static void strict_stops_and_says_where(void **state)
+TEST(strict_stops_and_says_where)
 {
     struct temp_file file = many_lines();
     struct hub_sample_file *f = NULL;
@@ -154,7 +150,7 @@ static void strict_stops_and_says_where(void **state)
     close(file.fd);
 }
 
-static void a_line_too_long_is_broken(void **state)
+TEST(a_line_too_long_is_broken)
 {
     char *text = malloc(HUB_LINE_BYTES_MAX + 20);
     assert_non_null(text);
@@ -170,7 +166,7 @@ static void a_line_too_long_is_broken(void **state)
     close(file.fd);
 }
 
-static void a_file_that_changes_is_an_error(void **state)
+TEST(a_file_that_changes_is_an_error)
 {
     struct temp_file file = temp_file_text("1 1:1\n-1 2:1\n1 3:1\n");
     struct hub_sample_file *f = open_file((struct hub_sample_file_options){.path = file.path});
@@ -188,7 +184,7 @@ static void a_file_that_changes_is_an_error(void **state)
     close(file.fd);
 }
 
-static void what_cannot_be_opened(void **state)
+TEST(what_cannot_be_opened)
 {
     struct hub_sample_file *f = NULL;
     struct hub_sample_file_options options = {
@@ -205,7 +201,7 @@ static void what_cannot_be_opened(void **state)
     hub_sample_file_close(NULL);
 }
 
-static void opening_can_be_stopped(void **state)
+TEST(opening_can_be_stopped)
 {
     char *text = malloc(5000 * 6 + 1);
     assert_non_null(text);
@@ -222,7 +218,7 @@ static void opening_can_be_stopped(void **state)
 }
 
 /* A file that is cut short takes nothing from the samples in memory; the check reports it. */
-static void samples_in_memory_are_not_read_again(void **state)
+TEST(samples_in_memory_are_not_read_again)
 {
     struct temp_file file = many_lines();
     struct hub_sample_file *f =
@@ -311,7 +307,7 @@ static void check_files(const char *directory, uint32_t index_entries_max, size_
     }
 }
 
-static void several_files_are_read_as_one(void **state)
+TEST(several_files_are_read_as_one, temporary_directory_setup, temporary_directory_teardown)
 {
     write_parts(*state, false);
     check_files(*state, 0, 0, 0);
@@ -319,7 +315,7 @@ static void several_files_are_read_as_one(void **state)
     check_files(*state, 64, 0, 100);
 }
 
-static void packed_files_are_read_in_windows(void **state)
+TEST(packed_files_are_read_in_windows, temporary_directory_setup, temporary_directory_teardown)
 {
     write_parts(*state, true);
     check_files(*state, 0, 0, 0);
@@ -335,7 +331,7 @@ static void expect_changed(struct hub_sample_file *f, const char *what)
     hub_sample_file_close(f);
 }
 
-static void files_that_come_or_change_are_noticed(void **state)
+TEST(files_that_come_or_change_are_noticed, temporary_directory_setup, temporary_directory_teardown)
 {
     char path[200], name[200];
     write_parts(*state, false);
@@ -356,7 +352,7 @@ static void files_that_come_or_change_are_noticed(void **state)
     expect_changed(f, "part15 has come in");
 }
 
-static void a_damaged_file_is_an_error(void **state)
+TEST(a_damaged_file_is_an_error)
 {
     struct packed p = packed_gzip("1 1:1\n-1 2:1\n", 13);
     struct temp_file file = temp_file_make(p.data, p.bytes - 4);
@@ -369,7 +365,7 @@ static void a_damaged_file_is_an_error(void **state)
     close(file.fd);
 }
 
-static void files_without_lines_are_refused_by_their_kind(void **state)
+TEST(files_without_lines_are_refused_by_their_kind)
 {
     static const struct {
         const char *begin, *says;
@@ -384,7 +380,6 @@ static void files_without_lines_are_refused_by_their_kind(void **state)
                  {"\xff\xfe#", "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"},
                  {"\xfe\xff 1", "is text in UTF-16; convert it"},
                  {"PAR1\x15xx", "is a Parquet file; millrace.read_parquet()"}};
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct temp_file file = temp_file_make(cases[i].begin, strlen(cases[i].begin));
         struct hub_sample_file *f = NULL;
@@ -397,7 +392,7 @@ static void files_without_lines_are_refused_by_their_kind(void **state)
 }
 
 /* Files to be scored have all of their samples in the held-out part; there is nothing to train on. */
-static void samples_without_labels_are_scored(void **state)
+TEST(samples_without_labels_are_scored, temporary_directory_setup, temporary_directory_teardown)
 {
     static const char description[] = "[format]\nname = unlabelled\nlayout = libsvm\nlabel = none\n";
     char path[200];
@@ -428,7 +423,7 @@ static void samples_without_labels_are_scored(void **state)
 }
 
 /* Each file has its columns where its own first line says. */
-static void columns_are_those_of_each_file(void **state)
+TEST(columns_are_those_of_each_file, temporary_directory_setup, temporary_directory_teardown)
 {
     static const char description[] = "[format]\nname = own\nlabel = y\n[columns]\ny = flag\nu = text\n"
                                       "[slots]\nu = u\n";
@@ -463,27 +458,7 @@ static void columns_are_those_of_each_file(void **state)
     hub_formats_destroy(all);
 }
 
-#define IN_DIRECTORY(test)                                                                                   \
-    cmocka_unit_test_setup_teardown(test, temporary_directory_setup, temporary_directory_teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_disjoint_and_complete),
-        cmocka_unit_test(samples_in_memory_are_not_read_again),
-        cmocka_unit_test(broken_lines_are_counted_and_told),
-        cmocka_unit_test(strict_stops_and_says_where),
-        cmocka_unit_test(a_line_too_long_is_broken),
-        cmocka_unit_test(a_file_that_changes_is_an_error),
-        cmocka_unit_test(what_cannot_be_opened),
-        cmocka_unit_test(opening_can_be_stopped),
-        IN_DIRECTORY(several_files_are_read_as_one),
-        IN_DIRECTORY(packed_files_are_read_in_windows),
-        IN_DIRECTORY(files_that_come_or_change_are_noticed),
-        cmocka_unit_test(a_damaged_file_is_an_error),
-        cmocka_unit_test(files_without_lines_are_refused_by_their_kind),
-        IN_DIRECTORY(samples_without_labels_are_scored),
-        IN_DIRECTORY(columns_are_those_of_each_file),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }

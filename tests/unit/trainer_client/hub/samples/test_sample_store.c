@@ -1,11 +1,7 @@
 /* Samples in memory: as many as fit, each as it was added. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+#include "tests/test.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "trainer_client/hub/samples/sample_store.h"
 
@@ -57,13 +53,13 @@ static uint64_t fill(const struct hub_format *format, size_t bytes_max)
     return held;
 }
 
-static void samples_come_back_as_they_were(void **state)
+TEST(samples_come_back_as_they_were)
 {
     for (uint32_t i = 0; i < formats->count; i++)
         assert_int_equal(fill(formats->all[i], 1u << 20), SAMPLES);
 }
 
-static void weights_come_back(void **state)
+TEST(weights_come_back)
 {
     char why[HUB_FORMAT_ERROR_BYTES];
     struct hub_format *format = read_format("[format]\nname = w\nlayout = libsvm\nvalues = weights\n", why);
@@ -73,7 +69,7 @@ static void weights_come_back(void **state)
     hub_format_free(format);
 }
 
-static void the_bound_leaves_out_the_last(void **state)
+TEST(the_bound_leaves_out_the_last)
 {
     for (uint32_t i = 0; i < formats->count; i++) {
         uint64_t before = 0;
@@ -89,10 +85,5 @@ static void the_bound_leaves_out_the_last(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_come_back_as_they_were),
-        cmocka_unit_test(weights_come_back),
-        cmocka_unit_test(the_bound_leaves_out_the_last),
-    };
-    return cmocka_run_group_tests(tests, make_formats, free_formats);
+    return tests_run(make_formats, free_formats);
 }
