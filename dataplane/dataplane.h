@@ -259,9 +259,5 @@ typedef void dp_visit_counter(void *arg, const struct mr_counter_set *set, const
                               uint64_t value);
 /* Visits every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
 void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, void *arg);
-/* How long calls of an operation (enum mr_op) on a core have been in a phase; NULL: none was timed so far.
- * Any thread, while the core runs; mr_histogram_read() copies it. */
-const struct mr_histogram *dp_core_latency(const struct dp_core *core, uint32_t op,
-                                           enum mr_latency_phase phase);
 
 #endif

@@ -86,9 +86,3 @@ uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     return atomic_load_explicit(&core->busy_ppm, memory_order_relaxed);
 }
-
-const struct mr_histogram *dp_core_latency(const struct dp_core *core, uint32_t op,
-                                           enum mr_latency_phase phase)
-{
-    return mr_endpoint_latency(core->endpoint, op, phase);
-}

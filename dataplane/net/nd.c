@@ -1,6 +1,5 @@
 #include "dataplane/net/nd.h"
 #include <string.h>
-#include "dataplane/net/bytes.h"
 #include "dataplane/net/checksum.h"
 
 enum {

@@ -1,6 +1,5 @@
 #include "dataplane/optimizer/named_parameters.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 #include "ps/server/node_log.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "dataplane/wire/base/log.h"

@@ -1,6 +1,5 @@
 #include "ps/store/remote_store.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* millrace ckpt: its commands, and what several of them do. */
 #include "tools/ckpt/ckpt.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,6 @@
 /* millrace ctl move, drain, rebalance, forget, take-over, moves. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

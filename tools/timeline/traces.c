@@ -1,7 +1,5 @@
 #include "tools/timeline/traces.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

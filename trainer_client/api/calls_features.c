@@ -1,7 +1,6 @@
 /* Create, Alter, Freeze, Drop, List. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "millrace_admin.h"
 #include "trainer_client/api/calls.h"

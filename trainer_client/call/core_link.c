@@ -1,7 +1,6 @@
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/call/call_hooks.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,7 @@
 #include "trainer_client/call/retry.h"
 
-#include <stdlib.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
-#include "dataplane/wire/base/tick_clock.h"
 #include "trainer_client/call/outcome.h"
 
 #define SHOW_PAUSE_US 10000u /* before a node is asked again that has not read the map yet */

@@ -7,7 +7,6 @@
  *   pipeline --rank 2
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include "trainer_client/examples/common/layers.h"
 #include "trainer_client/examples/common/nll_loss.h"
 #include "trainer_client/examples/common/worker.h"

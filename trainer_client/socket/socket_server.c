@@ -1,6 +1,5 @@
 #include "trainer_client/socket/socket_server.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

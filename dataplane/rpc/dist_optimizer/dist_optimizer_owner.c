@@ -1,5 +1,4 @@
 /* The distributed optimizer on the owners of parameters. */
-#include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/base/rpc.h"

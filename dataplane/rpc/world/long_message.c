@@ -1,6 +1,5 @@
 #include "dataplane/rpc/world/long_message.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

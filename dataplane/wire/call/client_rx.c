@@ -1,5 +1,4 @@
 /* Calling side: the packets that arrive for a call, and its timer. */
-#include <assert.h>
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"

@@ -1,6 +1,5 @@
 #include "drop_causes.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #define OFFLOAD_CURE                                                                                         \

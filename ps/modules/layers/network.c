@@ -1,7 +1,6 @@
 #include "ps/modules/layers/network_internal.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

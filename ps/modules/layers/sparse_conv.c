@@ -1,6 +1,5 @@
 #include "ps/modules/layers/sparse_conv.h"
 
-#include <stddef.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif

@@ -1,7 +1,6 @@
 #include "trainer_client/examples/common/metrics.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static void swap(float *a, float *b)
 {
