@@ -79,7 +79,7 @@ objects_of() {
         printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     sim_references)
-        (cd "$work" && find dataplane/rpc -name id_map.c -o -name 'references*.c')
+        (cd "$work" && find dataplane/rpc -name id_map.c -o -name 'rref_count.c')
         printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     esac | sed 's/\.c$/.o/'

@@ -762,13 +762,6 @@ static bool is_sane(const struct mr_references *refs, uint32_t from,
            (message->kind != MR_REFERENCE_FORK || rank != refs->config.rank);
 }
 
-static void on_settle(struct mr_references *refs, uint32_t from, uint32_t rank)
-{
-    mr_references_died(refs, rank);
-    set_bit(refs, refs->asked, rank, from, true);
-    answer_if_settled(refs, from, rank);
-}
-
 enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
                                      const struct mr_reference_message *message)
 {
@@ -791,7 +784,9 @@ enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
         on_deleted(refs, from, message->fork);
         break;
     case MR_REFERENCE_SETTLE:
-        on_settle(refs, from, message->rank);
+        mr_references_died(refs, message->rank);
+        set_bit(refs, refs->asked, message->rank, from, true);
+        answer_if_settled(refs, from, message->rank);
         break;
     default:
         answered(refs, message->rank, from);
