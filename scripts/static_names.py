@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Checks the names of static functions and variables. None is a name of the C library, of zlib or of cmocka:
 it would compile until a header that declares it is included, or until a new version of the library has it.
-Outside of tests no function is named by a bare verb: in a profile or a stack trace the name says what it
-works on.
+No function is named by a bare verb: in a profile or a stack trace the name says what it works on.
 
 usage: scripts/static_names.py     prints each such static
 """
@@ -21,6 +20,19 @@ VERBS = set(
     "fill find finish give go grow handle init join keep load look make move next note parse pick print pull "
     "push put read run save say send set show split start step stop take tell visit wait wake walk "
     "write".split()
+)
+
+# Tests whose statics are still named by verbs alone. The list only gets shorter.
+NOT_YET = (
+    "tests/integration/cluster/test_cluster_",
+    "tests/sim/cluster/",
+    "tests/unit/ps/cluster/test_cluster_map.c",
+    "tests/unit/ps/cluster/test_map_json.c",
+    "tests/unit/ps/cluster/test_member.c",
+    "tests/unit/ps/node_cluster/test_node_cluster.c",
+    "tests/unit/ps/ops/test_ops_owner.c",
+    "tests/unit/trainer_client/fake_",
+    "tests/unit/trainer_client/replay/test_take_over.c",
 )
 
 # A definition at the beginning of a line, up to its arguments, its value or its end; or what follows the
@@ -65,7 +77,7 @@ def main() -> int:
             if name in taken:
                 print(f"{file}:{line}: {name} is a name of a library")
                 status = 1
-            elif is_function and name in VERBS and not file.startswith("tests/"):
+            elif is_function and name in VERBS and not file.startswith(NOT_YET):
                 print(f"{file}:{line}: {name} is a verb alone: give it the noun of its file")
                 status = 1
     return status

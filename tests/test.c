@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TESTS_MAX 256u
 
@@ -27,4 +28,10 @@ int tests_run(CMFixtureFunction set_up, CMFixtureFunction tear_down)
     if (names != NULL)
         cmocka_set_test_filter(names);
     return _cmocka_run_group_tests("tests", tests, test_count, set_up, tear_down);
+}
+
+void assert_says(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", text, part);
 }

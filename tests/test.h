@@ -22,6 +22,9 @@ void test_add(unsigned line, struct CMUnitTest test);
 /* Runs all tests, between `set_up` and `tear_down`, which may be NULL. Returns how many failed. */
 int tests_run(CMFixtureFunction set_up, CMFixtureFunction tear_down);
 
+/* The text has that part. */
+void assert_says(const char *text, const char *part);
+
 /* With a fixture, or one whose *state is `initial` at first: TEST(name, set_up, tear_down[, initial]). */
 #define TEST(...) TEST_DEFINE_(__VA_ARGS__, NULL, NULL, NULL, )
 #define TEST_DEFINE_(name, set_up, tear_down, initial, ...)                                                  \

@@ -109,7 +109,7 @@ static struct mr_feature draw_table(struct worker *w, const char *name)
     return f;
 }
 
-static void create(struct worker *w, uint32_t number)
+static void differential_create(struct worker *w, uint32_t number)
 {
     char name[MR_NAME_BYTES];
     uint32_t dims[] = {ELEMENTS};
@@ -169,7 +169,7 @@ static void look_up(struct worker *w, struct table *t, const uint64_t *keys, uin
 }
 
 /* Keys without a row are looked up first: a push makes none. */
-static void push(struct worker *w, struct table *t, struct mr_future **future)
+static void differential_push(struct worker *w, struct table *t, struct mr_future **future)
 {
     static _Thread_local float gradients[TABLES][CALL_KEYS_MAX * DIM_MAX], sums[CALL_KEYS_MAX * DIM_MAX];
     static _Thread_local uint64_t keys[TABLES][CALL_KEYS_MAX];
@@ -195,7 +195,7 @@ static void push_both(struct worker *w)
 {
     struct mr_future *futures[TABLES];
     for (uint32_t i = 0; i < TABLES; i++)
-        push(w, &w->tables[i], &futures[i]);
+        differential_push(w, &w->tables[i], &futures[i]);
     for (uint32_t i = 0; i < TABLES; i++) {
         expect_ok(mr_future_wait(futures[i], NULL), "push");
         mr_future_destroy(futures[i]);
@@ -247,7 +247,7 @@ static void work(struct worker *w)
         push_both(w);
         break;
     default:
-        push(w, t, NULL);
+        differential_push(w, t, NULL);
         break;
     }
 }
@@ -450,7 +450,7 @@ static void act(void)
 
 /* ---- */
 
-static void start(void)
+static void differential_start(void)
 {
     const char *settings[6] = {NULL};
     x.rng = x.seed;
@@ -469,7 +469,7 @@ static void start(void)
         struct worker *w = &x.workers[i];
         w->rng = x.seed ^ (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
         w->client = connect_client(true);
-        create(w, i);
+        differential_create(w, i);
     }
     save_whole(); /* with all features: what is not in a checkpoint a crash takes */
 }
@@ -501,10 +501,10 @@ static void print_progress(const char *end)
     fflush(stdout);
 }
 
-static void run(uint32_t seconds)
+static void differential_run(uint32_t seconds)
 {
     time_t end = time(NULL) + seconds;
-    start();
+    differential_start();
     for (uint32_t i = 0; i < x.worker_count; i++)
         if (pthread_create(&x.workers[i].thread, NULL, work_on, &x.workers[i]) != 0)
             FAIL("no thread");
@@ -563,6 +563,6 @@ int main(int argc, char **argv)
     }
     netns_require_root();
     node_fixture_server = argv[optind];
-    run(seconds);
+    differential_run(seconds);
     return 0;
 }

@@ -85,7 +85,7 @@ static int list_names(void *self, const char *path, void (*visit)(void *arg, con
     return 0;
 }
 
-static enum mr_status visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
+static enum mr_status chain_visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct ps_reader *r = arg;
     memory_check_record(record, bytes);
@@ -121,7 +121,7 @@ static void read_chain(struct directory *d, uint64_t id)
         return;
     FUZZ_ASSERT(id == 0 || (ps_reader_manifest(r)->id == id && text[0] == '\0'));
     check_chain(d, r);
-    FUZZ_ASSERT(reader_each(r, visit, r, text) == MR_OK);
+    FUZZ_ASSERT(reader_each(r, chain_visit, r, text) == MR_OK);
     ps_reader_close(r);
 }
 

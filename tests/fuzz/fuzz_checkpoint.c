@@ -36,7 +36,7 @@ static int list_names(void *self, const char *path, void (*visit)(void *arg, con
     return 0;
 }
 
-static enum mr_status visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
+static enum mr_status checkpoint_visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     uint64_t *records = arg;
     ++*records;
@@ -56,7 +56,7 @@ static void read_checkpoint(struct memory_store *links, uint64_t id)
         return;
     uint64_t records = 0;
     FUZZ_ASSERT(ps_reader_manifest(r)->id == id && ps_reader_chain(r)->count <= id);
-    FUZZ_ASSERT(reader_each(r, visit, &records, text) == MR_OK);
+    FUZZ_ASSERT(reader_each(r, checkpoint_visit, &records, text) == MR_OK);
     ps_reader_close(r);
 }
 

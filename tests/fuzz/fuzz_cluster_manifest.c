@@ -8,7 +8,7 @@
 #include "ps/checkpoint/cluster_manifest.h"
 #include "ps/checkpoint/manifest_json.h"
 
-static void check(const char *json, size_t bytes)
+static void cluster_manifest_check(const char *json, size_t bytes)
 {
     static struct ps_cluster_manifest m;
     char text[PS_TEXT_BYTES] = "";
@@ -34,13 +34,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct ps_hash ignored;
-    check((const char *)data, bytes);
+    cluster_manifest_check((const char *)data, bytes);
     json_t *root = json_loadb((const char *)data, bytes, 0, NULL);
     if (json_is_object(root)) {
         (void)json_object_del(root, "hash");
         char *sealed = ps_json_seal(root, &ignored);
         if (sealed != NULL)
-            check(sealed, strlen(sealed));
+            cluster_manifest_check(sealed, strlen(sealed));
         free(sealed);
     }
     json_decref(root);

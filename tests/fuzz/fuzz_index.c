@@ -44,7 +44,7 @@ static void choose_keys(struct list *list)
         list->entries[i] = (struct entry){.key = keys[i], .hash = ps_placed_hash(&hasher, keys[i])};
 }
 
-static struct ps_place find(const struct ps_index *ix, const struct entry *e)
+static struct ps_place index_find(const struct ps_index *ix, const struct entry *e)
 {
     struct ps_place place = ps_index_find(ix, e->hash);
     FUZZ_ASSERT((place.bucket != NULL) == e->there);
@@ -71,7 +71,7 @@ static void insert(struct ps_index *ix, struct list *list, struct entry *e, uint
 
 static void remove_key(struct ps_index *ix, struct list *list, struct entry *e)
 {
-    struct ps_place place = find(ix, e);
+    struct ps_place place = index_find(ix, e);
     if (place.bucket == NULL)
         return;
     ps_index_remove(ix, place);
@@ -90,7 +90,7 @@ static struct entry *entry_of(struct list *list, uint64_t hash)
 /* What a change during a cut does: the keys of a bucket that are pending are emitted. */
 static void emit_bucket(struct ps_index *ix, struct list *list, const struct entry *e)
 {
-    struct ps_bucket *b = find(ix, e).bucket;
+    struct ps_bucket *b = index_find(ix, e).bucket;
     if (b == NULL)
         return;
     uint32_t pending = ps_bucket_pending(ix, b);
@@ -105,7 +105,7 @@ static void emit_bucket(struct ps_index *ix, struct list *list, const struct ent
 
 static void mark(struct ps_index *ix, struct list *list, const struct entry *e)
 {
-    struct ps_place place = find(ix, e);
+    struct ps_place place = index_find(ix, e);
     if (place.bucket == NULL)
         return;
     ps_index_mark(ix, place);
@@ -139,7 +139,7 @@ static void cut_begin(struct ps_index *ix, struct list *list, bool marked_only)
 static void check_keys(const struct ps_index *ix, const struct list *list)
 {
     for (uint32_t i = 0; i < KEYS; i++)
-        (void)find(ix, &list->entries[i]);
+        (void)index_find(ix, &list->entries[i]);
     uint32_t marks = 0;
     for (uint32_t i = 0; i < KEYS; i++)
         marks += list->entries[i].marked;
@@ -178,10 +178,10 @@ static void maintain(struct ps_index *ix, const struct list *list, uint64_t budg
 /* Its row is another one, if there are bits for it. */
 static void set_row(struct ps_index *ix, struct entry *e, uint32_t row)
 {
-    struct ps_place place = find(ix, e);
+    struct ps_place place = index_find(ix, e);
     if (place.bucket != NULL && ps_index_set_row(ix, place, row))
         e->row = row;
-    (void)find(ix, e);
+    (void)index_find(ix, e);
 }
 
 static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint8_t which)

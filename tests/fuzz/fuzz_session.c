@@ -33,7 +33,7 @@ static uint32_t size_of(struct script *s)
 }
 
 /* Which of the packets on their way; false: there are none. */
-static bool choose(const struct sp *sp, struct script *s, uint32_t *index)
+static bool session_choose(const struct sp *sp, struct script *s, uint32_t *index)
 {
     uint32_t byte = byte_of(s);
     if (sp->flight_count == 0)
@@ -57,7 +57,7 @@ static void deliver_all(struct sp *sp, uint32_t most)
 static void deliver_changed(struct sp *sp, struct script *s, bool from_stranger)
 {
     uint32_t index;
-    if (!choose(sp, s, &index))
+    if (!session_choose(sp, s, &index))
         return;
     struct sp_packet packet = *sp->flight[index];
     uint32_t changes = byte_of(s);
@@ -87,7 +87,7 @@ static void deliver_changed(struct sp *sp, struct script *s, bool from_stranger)
 static void deliver_forged(struct sp *sp, struct script *s)
 {
     uint32_t index;
-    if (!choose(sp, s, &index))
+    if (!session_choose(sp, s, &index))
         return;
     const struct sp_packet *like = sp->flight[index];
     struct sp_packet packet = {.from = like->from, .to = like->to};
@@ -119,7 +119,7 @@ static void deliver_forged(struct sp *sp, struct script *s)
 static void swap(struct sp *sp, struct script *s)
 {
     uint32_t a, b;
-    if (!choose(sp, s, &a) || !choose(sp, s, &b))
+    if (!session_choose(sp, s, &a) || !session_choose(sp, s, &b))
         return;
     struct sp_packet *packet = sp->flight[a];
     sp->flight[a] = sp->flight[b];
@@ -134,11 +134,11 @@ static void packet_step(struct sp *sp, struct script *s, uint32_t what)
         deliver_all(sp, 1 + byte_of(s) % 16);
         break;
     case 1:
-        if (choose(sp, s, &index))
+        if (session_choose(sp, s, &index))
             sp_remove(sp, index);
         break;
     case 2:
-        if (choose(sp, s, &index)) {
+        if (session_choose(sp, s, &index)) {
             struct sp_packet copy = *sp->flight[index];
             sp_deliver(sp, &copy);
         }
@@ -204,7 +204,7 @@ static void restart(struct sp *sp, uint32_t which)
     }
 }
 
-static void step(struct sp *sp, struct script *s)
+static void session_step(struct sp *sp, struct script *s)
 {
     uint32_t what = byte_of(s) % 16;
     switch (what) {
@@ -256,7 +256,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint32_t udp_bytes = MR_UDP_BYTES_MIN + size_of(&script) % (MR_UDP_BYTES_MAX - MR_UDP_BYTES_MIN + 1);
     sp_start(&sp, window, memory_kib, udp_bytes & ~7u);
     for (uint32_t steps = 0; script.at < script.end && steps < STEPS_MAX; steps++)
-        step(&sp, &script);
+        session_step(&sp, &script);
     sp_stop(&sp);
     return 0;
 }

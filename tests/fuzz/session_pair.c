@@ -318,7 +318,7 @@ static void check_counters(const struct sp *sp, enum sp_side side)
     FUZZ_ASSERT(c->calls_made == 0 || side == SP_CLIENT);
 }
 
-static void start(struct sp *sp, enum sp_side side)
+static void session_pair_start(struct sp *sp, enum sp_side side)
 {
     sp->sent_packets[side] = sp->sent_bytes[side] = sp->delivered[side] = 0;
     FUZZ_ASSERT(mr_endpoint_create(&sp->config[side], &sp->ep[side]) == MR_OK);
@@ -361,8 +361,8 @@ void sp_start(struct sp *sp, uint32_t window, uint32_t memory_kib, uint32_t udp_
     }
     sp->config[SP_SERVER].on_request = on_request;
     sp->config[SP_CLIENT].on_reply = on_reply;
-    start(sp, SP_CLIENT);
-    start(sp, SP_SERVER);
+    session_pair_start(sp, SP_CLIENT);
+    session_pair_start(sp, SP_SERVER);
     open_session(sp);
 }
 
@@ -388,7 +388,7 @@ void sp_restart_client(struct sp *sp)
     check_counters(sp, SP_CLIENT);
     mr_endpoint_destroy(sp->ep[SP_CLIENT]);
     memset(sp->calls, 0, sizeof(sp->calls));
-    start(sp, SP_CLIENT);
+    session_pair_start(sp, SP_CLIENT);
     open_session(sp);
 }
 
@@ -400,7 +400,7 @@ void sp_restart_server(struct sp *sp)
     sp->life++;
     sp->config[SP_SERVER].incarnation++;
     sp->executed_count = sp->handled = 0;
-    start(sp, SP_SERVER);
+    session_pair_start(sp, SP_SERVER);
 }
 
 void sp_stop(struct sp *sp)

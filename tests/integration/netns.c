@@ -113,7 +113,7 @@ void netns_leave(const struct netns *net)
     move_to(net->home);
 }
 
-static pid_t start(const struct netns *net, enum netns_side side, char *const argv[], int out)
+static pid_t netns_start(const struct netns *net, enum netns_side side, char *const argv[], int out)
 {
     pid_t parent = getpid();
     pid_t pid = fork();
@@ -147,7 +147,7 @@ int netns_run(const struct netns *net, enum netns_side side, const char *format,
     vsnprintf(command, sizeof(command), format, list);
     va_end(list);
     char *argv[] = {"/bin/sh", "-c", command, NULL};
-    return exit_code(start(net, side, argv, -1));
+    return exit_code(netns_start(net, side, argv, -1));
 }
 
 static void must_run(const struct netns *net, enum netns_side side, const char *command)
@@ -316,7 +316,7 @@ void netns_spawn(const struct netns *net, enum netns_side side, char *const argv
     int out_pipe[2];
     if (pipe2(out_pipe, O_CLOEXEC) != 0)
         give_up("pipe");
-    *out = (struct netns_process){.pid = start(net, side, argv, out_pipe[1]), .out = out_pipe[0]};
+    *out = (struct netns_process){.pid = netns_start(net, side, argv, out_pipe[1]), .out = out_pipe[0]};
     close(out_pipe[1]);
 }
 

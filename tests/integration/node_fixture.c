@@ -215,6 +215,5 @@ void node_fixture_refused(enum mr_status got, enum mr_status expected, const cha
 {
     if (got != expected)
         fail_msg("%s, not %s: %s", mr_status_name(got), mr_status_name(expected), mr_last_error());
-    if (strstr(mr_last_error(), says) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
+    assert_says(mr_last_error(), says);
 }

@@ -194,7 +194,7 @@ static enum mr_status run_until_answered(struct wire_client *client)
     return client->status;
 }
 
-static void begin(struct wire_client *client, enum mr_op op, uint32_t bytes, uint32_t timeout_ms)
+static void begin_wire(struct wire_client *client, enum mr_op op, uint32_t bytes, uint32_t timeout_ms)
 {
     uint64_t now = now_us();
     struct mr_call_options options = {.op = (uint8_t)op, .deadline_us = now + timeout_ms * UINT64_C(1000)};
@@ -218,7 +218,7 @@ enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint
     client->status = MR_OK;
     client->expected_bytes = bytes;
     for (uint32_t i = 0; i < calls; i++)
-        begin(client, MR_OP_ECHO, bytes, timeout_ms);
+        begin_wire(client, MR_OP_ECHO, bytes, timeout_ms);
     return run_until_answered(client);
 }
 
@@ -227,7 +227,7 @@ void wire_client_begin(struct wire_client *client, uint32_t bytes, uint32_t call
     client->status = MR_OK;
     client->expected_bytes = bytes;
     for (uint32_t i = 0; i < calls; i++)
-        begin(client, MR_OP_ECHO, bytes, timeout_ms);
+        begin_wire(client, MR_OP_ECHO, bytes, timeout_ms);
 }
 
 void wire_client_turn(struct wire_client *client)
@@ -244,7 +244,7 @@ void wire_client_send_first_segments(struct wire_client *client)
 enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms)
 {
     client->status = MR_OK;
-    begin(client, op, 0, timeout_ms);
+    begin_wire(client, op, 0, timeout_ms);
     return run_until_answered(client);
 }
 

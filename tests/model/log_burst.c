@@ -15,7 +15,7 @@ static void *log_one(void *arg)
     return NULL;
 }
 
-static void *look(void *arg)
+static void *log_burst_look(void *arg)
 {
     uint64_t lasted_ms;
     (void)arg;
@@ -34,7 +34,7 @@ static void model_run(void)
     atomic_store(&burst.last_ms, 1);
     threads[0] = model_start(log_one, NULL);
     threads[1] = model_start(log_one, NULL);
-    threads[2] = model_start(look, NULL);
+    threads[2] = model_start(log_burst_look, NULL);
     for (uint32_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     const uint32_t suppressed = mr_log_burst_over(&burst, NOW_MS + MR_LOG_BURST_MS, false, &lasted_ms);

@@ -17,7 +17,7 @@ static uint32_t contents[NEW];
 static uint32_t put_count, take_count;
 static _Atomic bool is_done;
 
-static void *put(void *arg)
+static void *ring_put(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < NEW; i++) {
@@ -30,7 +30,7 @@ static void *put(void *arg)
     return NULL;
 }
 
-static void *take(void *arg)
+static void *ring_take(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < TAKE; i++) {
@@ -62,7 +62,7 @@ static void model_run(void)
         ring.items[(first + i) % PS_RING_CAPACITY] = i;
     put_count = take_count = 0;
     atomic_store(&is_done, false);
-    const pthread_t producer = model_start(put, NULL), consumer = model_start(take, NULL);
+    const pthread_t producer = model_start(ring_put, NULL), consumer = model_start(ring_take, NULL);
     pthread_join(producer, NULL);
     pthread_join(consumer, NULL);
     assert(put_count >= 1);

@@ -56,7 +56,7 @@ static long model_write(const uint64_t *one)
 static struct dp_waiter waiter;
 static _Atomic uint32_t put[WAKERS]; /* rings, or dp_core.woken */
 
-static void *wake(void *arg)
+static void *waiter_wake(void *arg)
 {
     atomic_store_explicit((_Atomic uint32_t *)arg, 1, memory_order_release);
     dp_waiter_ring(&waiter);
@@ -106,7 +106,7 @@ static void model_run(void)
         atomic_store(&put[i], 0);
     threads[WAKERS] = model_start(poll_core, NULL);
     for (uint32_t i = 0; i < WAKERS; i++)
-        threads[i] = model_start(wake, &put[i]);
+        threads[i] = model_start(waiter_wake, &put[i]);
     for (uint32_t i = 0; i <= WAKERS; i++)
         pthread_join(threads[i], NULL);
     dp_waiter_destroy(&waiter);

@@ -86,8 +86,8 @@ static void plain_step(const struct model *m, struct model_row *row, const float
 }
 
 /* False when the row would come to hold NaN or Inf, or more than its type does: it is as it was then. */
-static bool step(const struct model *m, struct model_row *row, const float *gradient,
-                 const struct mr_rule_push *push)
+static bool model_optimizer_step(const struct model *m, struct model_row *row, const float *gradient,
+                                 const struct mr_rule_push *push)
 {
     float *values = row->floats, *state = values + m->dim;
     uint32_t optimizer = m->feature.optimizer;
@@ -110,7 +110,7 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
 {
     if (!model_all_finite(gradient, m->dim))
         return false;
-    if (!step(m, row, gradient, push))
+    if (!model_optimizer_step(m, row, gradient, push))
         return false;
     if (model_is_half(m) && m->feature.optimizer == MR_OPT_ASSIGN)
         model_set(m, row);

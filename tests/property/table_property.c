@@ -117,7 +117,7 @@ static bool parse_vectors(const char *text, const struct mr_kernels **out)
     return false;
 }
 
-static bool parse(int argc, char **argv, struct options *o)
+static bool table_property_parse(int argc, char **argv, struct options *o)
 {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    if (!parse(argc, argv, &o))
+    if (!table_property_parse(argc, argv, &o))
         return 2;
     struct shared *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

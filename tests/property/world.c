@@ -173,7 +173,7 @@ uint64_t world_run(struct world *w)
     return w->operations_max;
 }
 
-static void finish(struct world *w, struct subject *s)
+static void world_finish(struct world *w, struct subject *s)
 {
     while (s->looking)
         world_lookup_step(w, s);
@@ -192,7 +192,7 @@ void world_end(struct world *w)
     for (uint32_t i = 0; i < w->subject_count; i++) {
         struct subject *s = &w->subjects[i];
         if (s->table != NULL)
-            finish(w, s);
+            world_finish(w, s);
         ps_table_destroy(s->table);
         world_cut_end(s);
         world_chain_free(s);

@@ -92,7 +92,7 @@ static int work(const struct options *options, struct shared *shared, uint64_t j
 
 /* ---- all of them ---- */
 
-static pid_t start(const struct options *options, struct shared *shared, uint64_t job)
+static pid_t seeds_start(const struct options *options, struct shared *shared, uint64_t job)
 {
     (void)fflush(stdout);
     pid_t pid = fork();
@@ -127,7 +127,7 @@ static pid_t ended(const struct options *options, struct shared *shared, uint64_
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     tell_failure(options, shared, seed, why);
     atomic_fetch_add(&shared->done, 1);
-    return start(options, shared, job);
+    return seeds_start(options, shared, job);
 }
 
 static void run_jobs(const struct options *options, struct shared *shared)
@@ -135,7 +135,7 @@ static void run_jobs(const struct options *options, struct shared *shared)
     pid_t pids[JOBS_MAX];
     uint64_t running = 0;
     for (uint64_t job = 0; job < options->jobs; job++) {
-        pids[job] = start(options, shared, job);
+        pids[job] = seeds_start(options, shared, job);
         running += pids[job] > 0;
     }
     while (running > 0) {
@@ -165,7 +165,7 @@ static bool parse_number(const char *text, uint64_t *out)
     return *text >= '0' && *text <= '9' && *end == '\0';
 }
 
-static bool parse(int argc, char **argv, struct options *options)
+static bool seeds_parse(int argc, char **argv, struct options *options)
 {
     for (int i = 1; i < argc; i++) {
         uint64_t *number = strcmp(argv[i], "--first") == 0     ? &options->first
@@ -201,7 +201,7 @@ int seeds_main(const struct seeds_program *program, int argc, char **argv)
         printf(usage, program->name, program->describe);
         return 0;
     }
-    if (!parse(argc, argv, &options))
+    if (!seeds_parse(argc, argv, &options))
         return 2;
     struct shared *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,17 +2,17 @@
 #include "seeds.h"
 #include "sim.h"
 
-static void *create(void)
+static void *create_sim(void)
 {
     return sim_create();
 }
 
-static void destroy(void *world)
+static void destroy_sim(void *world)
 {
     sim_destroy(world);
 }
 
-static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
+static bool run_sim(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
 {
     struct sim *sim = world;
     bool ok = sim_run(sim, seed, verbose);
@@ -25,7 +25,7 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
 
 int main(int argc, char **argv)
 {
-    static const struct seeds_program program = {"sim", "Simulates N worlds of the transport", create,
-                                                 destroy, run};
+    static const struct seeds_program program = {"sim", "Simulates N worlds of the transport", create_sim,
+                                                 destroy_sim, run_sim};
     return seeds_main(&program, argc, argv);
 }

@@ -12,7 +12,7 @@ static struct sim_node *any_node(struct sim *sim)
 }
 
 /* Soon or late: what has begun may last milliseconds or seconds. */
-static void next(struct sim *sim, enum sim_event_kind kind)
+static void sim_fault_next(struct sim *sim, enum sim_event_kind kind)
 {
     uint64_t within_us = UINT64_C(1) << sim_between(&sim->rng, 10, 21);
     sim_at(sim, sim->now_us + 1 + sim_below(&sim->rng, within_us), kind, 0, NULL);
@@ -72,7 +72,7 @@ static void stall(struct sim *sim)
 }
 
 /* As behind an address translator that has forgotten it. */
-static void move(struct sim *sim)
+static void sim_fault_move(struct sim *sim)
 {
     struct sim_node *node = any_node(sim);
     if (node->is_server || node->moves + 1 == SIM_PORTS)
@@ -159,18 +159,18 @@ void sim_fault_begin(struct sim *sim)
     if (none)
         return;
     if (sim->changes_paths)
-        next(sim, SIM_PATH);
+        sim_fault_next(sim, SIM_PATH);
     if (sim->work.late_us > 0)
         return;
-    next(sim, SIM_RESTART);
+    sim_fault_next(sim, SIM_RESTART);
     if (sim->changes_keys)
-        next(sim, SIM_KEYS);
+        sim_fault_next(sim, SIM_KEYS);
     if (sim_chance(&sim->rng, 400000))
-        next(sim, SIM_CUT);
+        sim_fault_next(sim, SIM_CUT);
     if (sim_chance(&sim->rng, 400000))
-        next(sim, SIM_STALL);
+        sim_fault_next(sim, SIM_STALL);
     if (sim_chance(&sim->rng, 100000))
-        next(sim, SIM_MOVE);
+        sim_fault_next(sim, SIM_MOVE);
 }
 
 void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
@@ -180,27 +180,27 @@ void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
     switch (kind) {
     case SIM_RESTART:
         restart(sim, any_node(sim));
-        next(sim, kind);
+        sim_fault_next(sim, kind);
         break;
     case SIM_CUT:
         cut(sim);
-        next(sim, kind);
+        sim_fault_next(sim, kind);
         break;
     case SIM_STALL:
         stall(sim);
-        next(sim, kind);
+        sim_fault_next(sim, kind);
         break;
     case SIM_PATH:
         path_change(sim);
-        next(sim, kind);
+        sim_fault_next(sim, kind);
         break;
     case SIM_KEYS:
         keys_change(any_node(sim));
-        next(sim, kind);
+        sim_fault_next(sim, kind);
         break;
     default:
-        move(sim);
-        next(sim, kind);
+        sim_fault_move(sim);
+        sim_fault_next(sim, kind);
         break;
     }
 }

@@ -35,7 +35,7 @@ static void each_push_to(struct sim *sim, uint32_t server, void (*visit)(struct 
                 visit(&sim->calls[client][i]);
 }
 
-static void save(struct sim_call *c)
+static void save_sim(struct sim_call *c)
 {
     c->saved = c->applied;
 }
@@ -48,7 +48,7 @@ static void restore(struct sim_call *c)
 void sim_record_save(struct sim *sim, uint32_t server)
 {
     sim_log(sim, "server %u saves", server);
-    each_push_to(sim, server, save);
+    each_push_to(sim, server, save_sim);
 }
 
 void sim_record_restore(struct sim *sim, uint32_t server)

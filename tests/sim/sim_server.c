@@ -11,7 +11,7 @@ static void execute(struct sim *sim, struct mr_endpoint *ep, struct sim_call *c,
         mr_reply_set_sequence(ep, request->ref, sim_record_floor(sim, c->server, c->client));
 }
 
-static void answer(struct sim *sim, struct mr_endpoint *ep, const struct mr_request *request)
+static void sim_server_answer(struct sim *sim, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct sim_call *c = sim_check_request(sim, request);
     if (c == NULL) {
@@ -92,7 +92,7 @@ static bool answer_part(struct sim *sim, struct sim_node *node, struct sim_later
         return true;
     }
     if (!l->open && (c->reply_bytes == 0 || !sim_chance(&sim->rng, sim->work.parts_ppm))) {
-        answer(sim, node->ep, l->request);
+        sim_server_answer(sim, node->ep, l->request);
         return true;
     }
     if (!l->open && !open_begin(sim, node->ep, l, c))
@@ -127,7 +127,7 @@ void sim_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *
     else if (sim_chance(&sim->rng, sim->work.later_ppm))
         put_off(sim, node, request);
     else
-        answer(sim, ep, request);
+        sim_server_answer(sim, ep, request);
 }
 
 void sim_answer_later(struct sim *sim, uint32_t index)

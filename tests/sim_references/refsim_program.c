@@ -56,7 +56,7 @@ static void hold(struct refsim *sim, uint32_t worker, struct mr_reference *handl
 }
 
 /* A value may hold an older reference of its owner's. */
-static void fill(struct refsim *sim, struct refsim_value *value)
+static void refsim_program_fill(struct refsim *sim, struct refsim_value *value)
 {
     uint32_t inner = draw_hold(sim, value->owner);
     value->fulfilled = true;
@@ -95,7 +95,7 @@ static void made(struct refsim *sim, const struct refsim_event *event)
     struct mr_references *refs = refs_of(sim, event->to);
     if (refs == NULL)
         return;
-    fill(sim, value);
+    refsim_program_fill(sim, value);
     if (mr_references_fulfil(refs, value->reference, value))
         return;
     value->freed = true; /* nobody wants it */
@@ -111,7 +111,7 @@ static void make_own(struct refsim *sim, uint32_t worker)
     if (value == NULL)
         return;
     if (!later)
-        fill(sim, value);
+        refsim_program_fill(sim, value);
     struct mr_reference *handle = mr_references_own(
         refs_of(sim, worker), mr_references_new_id(refs_of(sim, worker)), later ? NULL : value);
     value->reference = handle->id;
@@ -248,7 +248,7 @@ static void call_arrives(struct refsim *sim, const struct refsim_event *call)
 
 /* ---- asking ---- */
 
-static void answer(struct refsim *sim, const struct refsim_waiter *w, enum mr_status status)
+static void refsim_program_answer(struct refsim *sim, const struct refsim_waiter *w, enum mr_status status)
 {
     struct refsim_event fetched = {.kind = REFSIM_FETCHED,
                                    .from = w->worker,
@@ -268,7 +268,7 @@ static void on_waited(struct mr_reference_waiter *waiter, enum mr_status status,
     if (w->sim->worker[w->worker].stopping)
         return;
     refsim_check_waited(w->sim, w, status, value);
-    answer(w->sim, w, status);
+    refsim_program_answer(w->sim, w, status);
     if (w->from == w->worker && w->sim->holds[w->hold].serial == w->serial)
         let_go(w->sim, w->hold);
 }
@@ -287,7 +287,7 @@ static struct refsim_waiter *wait_for(struct refsim *sim, uint32_t worker, uint3
 }
 
 /* The hold of a fetch in flight is one of its own, given back when the answer comes. */
-static void ask(struct refsim *sim, uint32_t worker)
+static void refsim_program_ask(struct refsim *sim, uint32_t worker)
 {
     uint32_t of = draw_hold(sim, worker);
     if (of == REFSIM_HOLDS_MAX)
@@ -361,7 +361,7 @@ void refsim_step(struct refsim *sim, uint32_t worker)
     else if (what < 70)
         make_call(sim, worker);
     else if (what < 85)
-        ask(sim, worker);
+        refsim_program_ask(sim, worker);
     else if (some != REFSIM_HOLDS_MAX)
         let_go(sim, some);
 }

@@ -211,7 +211,7 @@ static void draw(struct refsim *sim)
         sim->relay || sim_chance(rng, 600000) ? (uint32_t)sim_between(rng, 1, sim->workers - 1) : 0;
 }
 
-static void begin(struct refsim *sim)
+static void refsim_world_begin(struct refsim *sim)
 {
     uint64_t length_us = sim->gap_us * sim->steps_left + 1;
     for (uint32_t rank = 0; rank < sim->workers; rank++) {
@@ -246,7 +246,7 @@ static void run_events(struct refsim *sim)
     }
 }
 
-static void end(struct refsim *sim)
+static void refsim_world_end(struct refsim *sim)
 {
     struct refsim_event *event;
     while ((event = next_event(sim)) != NULL)
@@ -273,7 +273,7 @@ bool refsim_run(struct refsim *sim, uint64_t seed, bool verbose)
     sim->seed = sim->rng.state = seed;
     sim->verbose = verbose;
     draw(sim);
-    begin(sim);
+    refsim_world_begin(sim);
     run_events(sim); /* until all is quiet */
     sim->calm = true;
     for (uint32_t rank = 0; rank < sim->workers; rank++)
@@ -281,7 +281,7 @@ bool refsim_run(struct refsim *sim, uint64_t seed, bool verbose)
     run_events(sim);
     if (!sim->failed)
         refsim_check_end(sim);
-    end(sim);
+    refsim_world_end(sim);
     return !sim->failed;
 }
 

@@ -2,17 +2,18 @@
 #include "refsim.h"
 #include "tests/sim/seeds.h"
 
-static void *create(void)
+static void *sim_references_create(void)
 {
     return refsim_create();
 }
 
-static void destroy(void *world)
+static void sim_references_destroy(void *world)
 {
     refsim_destroy(world);
 }
 
-static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
+static bool sim_references_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why,
+                               size_t why_bytes)
 {
     struct refsim *sim = world;
     bool ok = refsim_run(sim, seed, verbose);
@@ -24,7 +25,8 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
 
 int main(int argc, char **argv)
 {
-    static const struct seeds_program program = {"sim_references", "Simulates N worlds of references", create,
-                                                 destroy, run};
+    static const struct seeds_program program = {"sim_references", "Simulates N worlds of references",
+                                                 sim_references_create, sim_references_destroy,
+                                                 sim_references_run};
     return seeds_main(&program, argc, argv);
 }

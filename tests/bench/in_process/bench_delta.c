@@ -152,7 +152,7 @@ static void cuts(uint64_t row_count)
 
 /* ---- marks ---- */
 
-static void push(struct bench *b, const uint64_t *keys)
+static void delta_push(struct bench *b, const uint64_t *keys)
 {
     table_push(b->table, keys, CALL_KEYS, b->gradients);
 }
@@ -201,8 +201,8 @@ static void marking(uint64_t row_count)
     struct bench marks = {.row_count = row_count}, none = {.row_count = row_count};
     bench_open(&marks, MR_EVICT_NEVER, true);
     bench_open(&none, MR_EVICT_NEVER, false);
-    compare("push_marks", &marks, &none, false, push);
-    compare("push_marks_first", &marks, &none, true, push);
+    compare("push_marks", &marks, &none, false, delta_push);
+    compare("push_marks_first", &marks, &none, true, delta_push);
     compare("lookup_marks_none", &marks, &none, false, lookup);
     bench_close(&marks);
     bench_close(&none);

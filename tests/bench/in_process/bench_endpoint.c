@@ -113,7 +113,7 @@ static void turn(struct end *end)
     mr_endpoint_poll(end->ep, now, SEGMENT_BUDGET);
 }
 
-static void start(uint32_t udp_bytes)
+static void endpoint_start(uint32_t udp_bytes)
 {
     for (int i = 0; i < 2; i++) {
         struct mr_endpoint_config config;
@@ -143,10 +143,10 @@ static void endpoints_stop(void)
     mr_endpoint_destroy(ends[1].ep);
 }
 
-static double run(uint32_t udp_bytes, uint32_t outstanding, uint32_t request_bytes, double seconds)
+static double endpoint_run(uint32_t udp_bytes, uint32_t outstanding, uint32_t request_bytes, double seconds)
 {
     now = now_us();
-    start(udp_bytes);
+    endpoint_start(udp_bytes);
     ended = 0;
     request_bytes_now = request_bytes;
     for (uint32_t i = 0; i < outstanding; i++)
@@ -174,18 +174,18 @@ int main(int argc, char **argv)
     for (uint32_t outstanding = 1; outstanding <= 64; outstanding *= 8) {
         reply_bytes = 0;
         printf("empty calls, %2u outstanding:        %8.0f k/s\n", outstanding,
-               run(1472, outstanding, 0, seconds) / 1e3);
+               endpoint_run(1472, outstanding, 0, seconds) / 1e3);
     }
     reply_bytes = 256;
-    printf("replies of 256 B, 64 outstanding:    %8.0f k/s\n", run(1472, 64, 64, seconds) / 1e3);
+    printf("replies of 256 B, 64 outstanding:    %8.0f k/s\n", endpoint_run(1472, 64, 64, seconds) / 1e3);
     static const uint32_t udp_bytes[] = {1472, MR_UDP_BYTES_MAX};
     for (int i = 0; i < 2; i++) {
         reply_bytes = LARGE_BYTES;
         printf("replies of 8 MB, datagrams %4u B:   %8.0f MB/s\n", udp_bytes[i],
-               run(udp_bytes[i], 2, 0, seconds) * LARGE_BYTES / 1e6);
+               endpoint_run(udp_bytes[i], 2, 0, seconds) * LARGE_BYTES / 1e6);
         reply_bytes = 0;
         printf("requests of 8 MB, datagrams %4u B:  %8.0f MB/s\n", udp_bytes[i],
-               run(udp_bytes[i], 2, LARGE_BYTES, seconds) * LARGE_BYTES / 1e6);
+               endpoint_run(udp_bytes[i], 2, LARGE_BYTES, seconds) * LARGE_BYTES / 1e6);
     }
     free(ends[0].packets);
     free(ends[1].packets);

@@ -24,7 +24,7 @@ struct bench {
     float loss;
 };
 
-static void check(enum mr_status status, const char *what)
+static void layers_check(enum mr_status status, const char *what)
 {
     if (status == MR_OK)
         return;
@@ -36,7 +36,7 @@ static void *allocate(size_t count)
 {
     void *p = calloc(count, sizeof(float));
     if (p == NULL)
-        check(MR_NO_MEMORY, "buffers");
+        layers_check(MR_NO_MEMORY, "buffers");
     return p;
 }
 
@@ -54,12 +54,12 @@ static void make_network(struct bench *b)
     mr_feature_set_optimizer(&learning, MR_OPT_MOMENTUM);
     learning.optimizer_args[0] = 0.5f;
     learning.learning_rate = 0.03f;
-    check(ps_network_create(layers, sizeof(layers) / sizeof(layers[0]), &sample, NULL, &b->network, error,
-                            sizeof(error)),
-          error);
-    check(parameters_create(b->network, 1, &b->parameters), "parameters");
-    check(parameters_optimizer_create(b->parameters, &learning, &b->optimizer, &what), what);
-    check(ps_saved_create(b->network, &b->saved), "saved");
+    layers_check(ps_network_create(layers, sizeof(layers) / sizeof(layers[0]), &sample, NULL, &b->network,
+                                   error, sizeof(error)),
+                 error);
+    layers_check(parameters_create(b->network, 1, &b->parameters), "parameters");
+    layers_check(parameters_optimizer_create(b->parameters, &learning, &b->optimizer, &what), what);
+    layers_check(ps_saved_create(b->network, &b->saved), "saved");
     b->images = allocate((size_t)b->batch * IMAGE_FLOATS);
     b->output = allocate((size_t)b->batch * CLASSES);
     b->labels = allocate(b->batch);
@@ -85,11 +85,12 @@ static void train(struct bench *b)
 {
     const struct ps_forward how = {.training = true, .seed = 1, .step = ++b->step};
     struct mr_parameter_version *version = parameters_hold(b->parameters);
-    check(ps_network_forward(b->network, version, &how, b->images, b->batch, b->saved, b->output), "forward");
+    layers_check(ps_network_forward(b->network, version, &how, b->images, b->batch, b->saved, b->output),
+                 "forward");
     mr_version_release(version);
-    check(nll_loss(b->output, b->labels, b->batch, CLASSES, &b->loss, b->output), "loss");
-    check(ps_network_backward(b->network, b->saved, b->output, NULL, b->gradients), "backward");
-    check(parameters_step(b->optimizer, b->gradients, b->step, 0, NULL), "step");
+    layers_check(nll_loss(b->output, b->labels, b->batch, CLASSES, &b->loss, b->output), "loss");
+    layers_check(ps_network_backward(b->network, b->saved, b->output, NULL, b->gradients), "backward");
+    layers_check(parameters_step(b->optimizer, b->gradients, b->step, 0, NULL), "step");
 }
 
 static double processor_s(void)

@@ -22,12 +22,12 @@
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
-static uint64_t look(void)
+static uint64_t phases_look(void)
 {
     return __rdtsc();
 }
 #else
-static uint64_t look(void)
+static uint64_t phases_look(void)
 {
     return mr_clock_ns();
 }
@@ -92,8 +92,8 @@ static void measure(uint32_t calls, double out[KINDS])
 {
     static double times[KINDS][ROUNDS];
     static struct dp_phases phases[KINDS];
-    dp_phases_init(&phases[OFF], look, UINT64_C(2000000000), 0, 1);
-    dp_phases_init(&phases[ON], look, UINT64_C(2000000000), EVERY, 1);
+    dp_phases_init(&phases[OFF], phases_look, UINT64_C(2000000000), 0, 1);
+    dp_phases_init(&phases[ON], phases_look, UINT64_C(2000000000), EVERY, 1);
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (uint32_t kind = BARE; kind < KINDS; kind++)
             times[kind][round] = turn_ns(kind == BARE ? NULL : &phases[kind], calls);
@@ -101,7 +101,7 @@ static void measure(uint32_t calls, double out[KINDS])
         out[kind] = median(times[kind]);
 }
 
-static void print(const char *name, const double ns[KINDS])
+static void phases_print(const char *name, const double ns[KINDS])
 {
     printf("{\"name\": \"%s\", \"bare_ns\": %.2f, \"off_ns\": %.2f, \"on_ns\": %.2f, \"unit\": \"ns\"}\n",
            name, ns[BARE], ns[OFF], ns[ON]);
@@ -183,10 +183,10 @@ int main(void)
     measure(CALLS, busy);
     for (uint32_t kind = BARE; kind < KINDS; kind++)
         busy[kind] = (busy[kind] - idle[kind]) / CALLS;
-    print("phases_per_turn", idle);
-    print("phases_per_call", busy);
+    phases_print("phases_per_turn", idle);
+    phases_print("phases_per_call", busy);
     if (!measure_records(recorded))
         return 1;
-    print("record_per_call", recorded);
+    phases_print("record_per_call", recorded);
     return 0;
 }

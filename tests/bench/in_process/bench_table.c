@@ -118,7 +118,7 @@ static void bare_push(struct bench *b, const uint64_t *keys)
     bare_table_push(b->bare, keys, CALL_KEYS, b->gradients);
 }
 
-static void fill(struct bench *b)
+static void table_fill(struct bench *b)
 {
     uint64_t keys[CALL_KEYS];
     for (uint64_t i = 0; i < b->row_count; i += CALL_KEYS) {
@@ -191,11 +191,11 @@ static void bench_close(struct bench *b)
     free(b->gradients);
 }
 
-static void run(uint64_t row_count, bool adagrad, const char *only)
+static void table_run(uint64_t row_count, bool adagrad, const char *only)
 {
     struct bench b = {.row_count = row_count, .adagrad = adagrad, .only = only};
     bench_open(&b);
-    fill(&b);
+    table_fill(&b);
     report_memory(&b);
     compare(&b, "lookup", (struct side){one_lookup, b.uniform}, (struct side){bare_lookup, b.uniform}, 0.85);
     compare(&b, "lookup_summed", (struct side){table_sum, b.uniform}, (struct side){bare_sum, b.uniform},
@@ -247,14 +247,14 @@ int main(int argc, char **argv)
             return usage();
     }
     if (argc == first) {
-        run(160000, adagrad, only);
-        run(1000000, adagrad, only);
+        table_run(160000, adagrad, only);
+        table_run(1000000, adagrad, only);
     }
     for (int i = first; i < argc; i++) {
         uint64_t thousands = strtoull(argv[i], NULL, 10);
         if (thousands < 1 || thousands > 1000000)
             return usage();
-        run(thousands * 1000, adagrad, only);
+        table_run(thousands * 1000, adagrad, only);
     }
     return 0;
 }

@@ -62,7 +62,7 @@ static void look_up_bags(struct bench *b, struct ps_table *t, enum mr_dtype out_
     (void)ps_table_lookup_step(t, &l, &budget);
 }
 
-static void push(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, const uint64_t *keys)
+static void types_push(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, const uint64_t *keys)
 {
     (void)out_dtype;
     table_push(t, keys, CALL_KEYS, b->gradients);
@@ -130,13 +130,14 @@ static void compare_all(struct bench *b)
 {
     struct ps_table *f32 = make_table(b, MR_F32), *f16 = make_table(b, MR_F16),
                     *bf16 = make_table(b, MR_BF16);
-    struct side row = {look_up, f32, MR_F32}, bag = {look_up_bags, f32, MR_F32}, step = {push, f32, MR_F32};
+    struct side row = {look_up, f32, MR_F32}, bag = {look_up_bags, f32, MR_F32},
+                step = {types_push, f32, MR_F32};
     compare(b, "f16_lookup", (struct side){look_up, f16, MR_F32}, row, 1.0);
     compare(b, "bf16_lookup", (struct side){look_up, bf16, MR_F32}, row, 1.0);
     compare(b, "f16_lookup_summed", (struct side){look_up_bags, f16, MR_F32}, bag, 1.0);
     compare(b, "bf16_lookup_summed", (struct side){look_up_bags, bf16, MR_F32}, bag, 1.0);
-    compare(b, "f16_push_adagrad", (struct side){push, f16, MR_F32}, step, 0.6);
-    compare(b, "bf16_push_adagrad", (struct side){push, bf16, MR_F32}, step, 0.6);
+    compare(b, "f16_push_adagrad", (struct side){types_push, f16, MR_F32}, step, 0.6);
+    compare(b, "bf16_push_adagrad", (struct side){types_push, bf16, MR_F32}, step, 0.6);
     compare(b, "f16_lookup_as_f16", (struct side){look_up, f16, MR_F16}, row, 1.0);
     compare(b, "f32_lookup_as_f16", (struct side){look_up, f32, MR_F16}, row, 0.9);
     compare(b, "f32_lookup_as_i8", (struct side){look_up, f32, MR_I8}, row, 0.85);
@@ -146,7 +147,7 @@ static void compare_all(struct bench *b)
     ps_table_destroy(bf16);
 }
 
-static void run(uint64_t row_count)
+static void types_run(uint64_t row_count)
 {
     struct bench b = {.row_count = row_count};
     b.arena = ps_arena_create((size_t)row_count * 640 + ((size_t)64 << 20));
@@ -174,14 +175,14 @@ static void run(uint64_t row_count)
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        run(1000000);
+        types_run(1000000);
     for (int i = 1; i < argc; i++) {
         uint64_t thousands = strtoull(argv[i], NULL, 10);
         if (thousands < 1 || thousands > 1000000) {
             fprintf(stderr, "usage: bench_types [THOUSANDS_OF_ROWS ...]\n");
             return 2;
         }
-        run(thousands * 1000);
+        types_run(thousands * 1000);
     }
     return 0;
 }

@@ -78,7 +78,7 @@ static inline struct bucket *home(const struct bare_table *t, uint64_t key)
     return t->buckets + (uint64_t)((unsigned __int128)hash * (t->bucket_count - 8) >> 64);
 }
 
-static inline struct bucket *next(const struct bare_table *t, struct bucket *b)
+static inline struct bucket *bare_table_next(const struct bare_table *t, struct bucket *b)
 {
     return b + 1 == t->buckets + t->bucket_count ? t->buckets : b + 1;
 }
@@ -88,7 +88,7 @@ void bare_table_insert(struct bare_table *t, const uint64_t *keys, uint32_t key_
     for (uint32_t i = 0; i < key_count; i++) {
         struct bucket *b = home(t, keys[i]);
         while (b->count == BUCKET_KEYS)
-            b = next(t, b);
+            b = bare_table_next(t, b);
         b->keys[b->count] = keys[i];
         b->rows[b->count++] = (uint32_t)t->row_count;
         for (uint32_t j = BARE_DIM; j < t->row_floats; j++)
@@ -113,27 +113,28 @@ struct group {
     uint32_t late_count;
 };
 
-static inline __attribute__((always_inline)) void take(const struct bare_table *t, struct group *g,
-                                                       uint32_t i, const struct bucket *b, uint32_t bits,
-                                                       uint32_t row_floats, uint32_t row_lines)
+static inline __attribute__((always_inline)) void bare_table_take(const struct bare_table *t, struct group *g,
+                                                                  uint32_t i, const struct bucket *b,
+                                                                  uint32_t bits, uint32_t row_floats,
+                                                                  uint32_t row_lines)
 {
     g->rows[i] = t->rows + (size_t)b->rows[__builtin_ctz(bits)] * row_floats;
     for (uint32_t line = 0; line < row_lines; line++)
         __builtin_prefetch(g->rows[i] + line * 16);
 }
 
-static inline __attribute__((always_inline)) void find(const struct bare_table *t, struct group *g,
-                                                       const uint64_t *keys, uint32_t count,
-                                                       uint32_t row_floats, uint32_t row_lines)
+static inline __attribute__((always_inline)) void bare_table_find(const struct bare_table *t, struct group *g,
+                                                                  const uint64_t *keys, uint32_t count,
+                                                                  uint32_t row_floats, uint32_t row_lines)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct bucket *b = g->buckets[i];
         uint32_t bits = match(b, keys[i]);
         if (__builtin_expect(bits != 0, 1)) {
-            take(t, g, i, b, bits, row_floats, row_lines);
+            bare_table_take(t, g, i, b, bits, row_floats, row_lines);
             continue;
         }
-        g->buckets[i] = next(t, b);
+        g->buckets[i] = bare_table_next(t, b);
         __builtin_prefetch(g->buckets[i]);
         __builtin_prefetch(g->buckets[i] + 1);
         g->late[g->late_count++] = (uint8_t)i;
@@ -148,8 +149,8 @@ static inline __attribute__((always_inline)) void find_late(const struct bare_ta
         uint32_t i = g->late[j], bits;
         struct bucket *b = g->buckets[i];
         while ((bits = match(b, keys[i])) == 0)
-            b = next(t, b);
-        take(t, g, i, b, bits, row_floats, row_lines);
+            b = bare_table_next(t, b);
+        bare_table_take(t, g, i, b, bits, row_floats, row_lines);
     }
 }
 
@@ -178,8 +179,8 @@ each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, u
         }
         uint32_t found = step - 1, late = step - 2, used = step - 3;
         if (step >= 1 && found < group_count)
-            find(t, &groups[found % 4], keys + found * GROUP, size_of_group(key_count, found), row_floats,
-                 row_lines);
+            bare_table_find(t, &groups[found % 4], keys + found * GROUP, size_of_group(key_count, found),
+                            row_floats, row_lines);
         if (step >= 2 && late < group_count)
             find_late(t, &groups[late % 4], keys + late * GROUP, row_floats, row_lines);
         for (uint32_t i = 0; step >= 3 && i < size_of_group(key_count, used); i++)

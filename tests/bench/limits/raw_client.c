@@ -218,7 +218,7 @@ static void parse_server(const char *text, struct sockaddr_in *out)
     out->sin_port = htons((uint16_t)port);
 }
 
-static struct options parse(int argc, char **argv)
+static struct options raw_client_parse(int argc, char **argv)
 {
     struct options options = {
         .mode = argc > 1 ? argv[1] : "", .payload_bytes = 96, .bytes = 851968, .mtu = 1500};
@@ -253,7 +253,7 @@ static struct options parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options options = parse(argc, argv);
+    struct options options = raw_client_parse(argc, argv);
     int fd = open_socket(&options);
     if (strcmp(options.mode, "echo") == 0) {
         echo_one(fd, &options);

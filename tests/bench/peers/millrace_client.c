@@ -15,7 +15,7 @@ struct millrace {
     uint64_t batch;
 };
 
-static const float *take(struct millrace *m, struct mr_reply *reply)
+static const float *millrace_client_take(struct millrace *m, struct mr_reply *reply)
 {
     mr_reply_free(m->reply);
     m->reply = reply;
@@ -59,10 +59,10 @@ static const float *pull_from(struct millrace *m, uint32_t table, const struct w
 {
     struct mr_reply *reply;
     bench_check(mr_lookup(m->client, NULL, table, w->keys, WORK_ROWS, &reply), "lookup");
-    return take(m, reply);
+    return millrace_client_take(m, reply);
 }
 
-static const float *pull(void *state, const struct workload *w)
+static const float *millrace_client_pull(void *state, const struct workload *w)
 {
     return pull_from(state, ((struct millrace *)state)->rows, w);
 }
@@ -78,7 +78,7 @@ static const float *lookup(void *state, const struct workload *w)
     struct mr_reply *reply;
     bench_check(mr_lookup_bags(m->client, NULL, m->rows, w->keys, NULL, w->offsets, WORK_BAGS, &reply),
                 "lookup of bags");
-    return take(m, reply);
+    return millrace_client_take(m, reply);
 }
 
 static void feed(void *state, const struct workload *w)
@@ -97,23 +97,23 @@ static const float *lookup_fed(void *state, const struct workload *w)
     struct mr_reply *reply;
     (void)w;
     bench_check(mr_lookup_batch(m->client, NULL, m->batch, m->rows, &reply), "lookup_batch");
-    return take(m, reply);
+    return millrace_client_take(m, reply);
 }
 
-static void push(void *state, const struct workload *w)
+static void millrace_client_push(void *state, const struct workload *w)
 {
     struct millrace *m = state;
     bench_check(mr_push_gradients(m->client, NULL, m->learning, w->keys, WORK_ROWS, WORK_DIM, w->gradients),
                 "push");
 }
 
-static void set(void *state, const struct workload *w)
+static void millrace_client_set(void *state, const struct workload *w)
 {
     struct millrace *m = state;
     bench_check(mr_push_gradients(m->client, NULL, m->rows, w->keys, WORK_ROWS, WORK_DIM, w->rows), "set");
 }
 
-static uint32_t create(struct millrace *m, const char *name, enum mr_optimizer optimizer)
+static uint32_t millrace_client_create(struct millrace *m, const char *name, enum mr_optimizer optimizer)
 {
     struct mr_feature table = mr_feature_table(name, WORK_DIM);
     uint32_t id;
@@ -124,7 +124,7 @@ static uint32_t create(struct millrace *m, const char *name, enum mr_optimizer o
 }
 
 /* Every row exists before anything is measured: a lookup makes those of Adagrad's table. */
-static void fill(struct millrace *m)
+static void millrace_client_fill(struct millrace *m)
 {
     static float rows[WORK_ROWS * WORK_DIM];
     static uint64_t keys[WORK_ROWS];
@@ -150,20 +150,20 @@ int main(int argc, char **argv)
     (void)snprintf(server, sizeof(server), "%s:%u", options.address, options.port);
     if (mr_client_create(&client, &m.client, error, sizeof(error)) != MR_OK)
         peer_give_up("millrace_client", "%s", error);
-    m.rows = create(&m, "rows", MR_OPT_ASSIGN);
-    m.learning = create(&m, "learning", MR_OPT_ADAGRAD);
-    fill(&m);
+    m.rows = millrace_client_create(&m, "rows", MR_OPT_ASSIGN);
+    m.learning = millrace_client_create(&m, "learning", MR_OPT_ADAGRAD);
+    millrace_client_fill(&m);
     const struct peer peer = {.program = "millrace_client",
                               .state = &m,
                               .update = WORK_ADAGRAD,
                               .push_from_zero = true,
                               .empty = empty,
                               .empty_many = empty_many,
-                              .pull = pull,
+                              .pull = millrace_client_pull,
                               .pushed = pushed,
                               .lookup = lookup,
-                              .push = push,
-                              .set = set,
+                              .push = millrace_client_push,
+                              .set = millrace_client_set,
                               .feed = feed,
                               .lookup_fed = lookup_fed};
     peer_bench(&peer, &options);

@@ -106,7 +106,8 @@ static void note_check(struct bench *b, const char *row, const float *values, ui
                    work_checksum(values, count));
 }
 
-static void check(const struct bench *b, bool right, const char *row, const float *values, uint32_t at)
+static void peer_bench_check(const struct bench *b, bool right, const char *row, const float *values,
+                             uint32_t at)
 {
     if (!right)
         peer_give_up(b->peer->program, "%s: element %u of what came back is wrong: %g", row, at,
@@ -179,11 +180,11 @@ static void measure_push(struct bench *b)
     uint32_t at;
     p->push(p->state, b->work);
     const float *rows = (p->pushed != NULL ? p->pushed : p->pull)(p->state, b->work);
-    check(b, work_pushed(b->work, p->update, p->push_from_zero, rows, &at), "push", rows, at);
+    peer_bench_check(b, work_pushed(b->work, p->update, p->push_from_zero, rows, &at), "push", rows, at);
     (void)measure(b, "push", PUSH);
     rows = (p->pushed != NULL ? p->pushed : p->pull)(p->state, b->work);
     for (uint32_t i = 0; i < ROW_ELEMENTS; i++)
-        check(b, isfinite(rows[i]), "rows after all pushes", rows, i);
+        peer_bench_check(b, isfinite(rows[i]), "rows after all pushes", rows, i);
 }
 
 static void measure_set(struct bench *b)
@@ -192,7 +193,7 @@ static void measure_set(struct bench *b)
     uint32_t at;
     (void)measure(b, "set", SET);
     const float *rows = p->pull(p->state, b->work);
-    check(b, work_set(b->work, rows, &at), "set", rows, at);
+    peer_bench_check(b, work_set(b->work, rows, &at), "set", rows, at);
     note_check(b, "set", rows, ROW_ELEMENTS);
 }
 
@@ -200,7 +201,7 @@ static void measure_lookup(struct bench *b, const char *row, enum call call)
 {
     uint32_t at;
     const float *sums = measure(b, row, call);
-    check(b, work_summed(b->work, sums, &at), row, sums, at);
+    peer_bench_check(b, work_summed(b->work, sums, &at), row, sums, at);
     note_check(b, row, sums, BAG_ELEMENTS);
 }
 
@@ -218,7 +219,7 @@ void peer_bench(const struct peer *peer, const struct peer_options *options)
         measure_empty_many(&b);
     if (peer_wants(options, "pull")) {
         const float *rows = measure(&b, "pull", PULL);
-        check(&b, work_pulled(&work, rows, &at), "pull", rows, at);
+        peer_bench_check(&b, work_pulled(&work, rows, &at), "pull", rows, at);
         note_check(&b, "pull", rows, ROW_ELEMENTS);
     }
     if (peer->lookup != NULL && peer_wants(options, "lookup"))

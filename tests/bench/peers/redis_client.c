@@ -106,7 +106,7 @@ static void take_rows(struct redis *r, uint32_t first, uint32_t count)
     freeReplyObject(reply);
 }
 
-static const float *pull(void *state, const struct workload *w)
+static const float *redis_client_pull(void *state, const struct workload *w)
 {
     struct redis *r = state;
     for (uint32_t first = 0; first < WORK_ROWS; first += r->command_keys)
@@ -119,7 +119,7 @@ static const float *pull(void *state, const struct workload *w)
 static const float *lookup(void *state, const struct workload *w)
 {
     struct redis *r = state;
-    const float *row = pull(state, w);
+    const float *row = redis_client_pull(state, w);
     for (uint32_t b = 0; b < WORK_BAGS; b++) {
         float sum[WORK_DIM] = {0};
         for (uint32_t i = w->offsets[b]; i < w->offsets[b + 1]; i++, row += WORK_DIM)
@@ -138,12 +138,12 @@ static void write_rows(struct redis *r, const uint64_t *keys, const float *rows)
         freeReplyObject(await(r, REDIS_REPLY_STATUS, "MSET"));
 }
 
-static void set(void *state, const struct workload *w)
+static void redis_client_set(void *state, const struct workload *w)
 {
     write_rows(state, w->keys, w->rows);
 }
 
-static void fill(struct redis *r)
+static void redis_client_fill(struct redis *r)
 {
     static uint64_t keys[WORK_ROWS];
     for (uint32_t first = 0; first < WORK_KEYS; first += WORK_ROWS) {
@@ -167,14 +167,14 @@ int main(int argc, char **argv)
         peer_give_up("redis_client", "%s:%u: %s", options.address, options.port,
                      r.context != NULL ? r.context->errstr : "no memory");
     r.context->reader->maxbuf = 0; /* keeps its buffer, as large answers want */
-    fill(&r);
+    redis_client_fill(&r);
     const struct peer peer = {.program = "redis_client",
                               .state = &r,
                               .empty = empty,
                               .empty_many = empty_many,
-                              .pull = pull,
+                              .pull = redis_client_pull,
                               .lookup = lookup,
-                              .set = set};
+                              .set = redis_client_set};
     peer_bench(&peer, &options);
     redisFree(r.context);
     return 0;

@@ -80,7 +80,7 @@ static uint64_t rows_held(const struct checkpoint_bench *b)
     return rows;
 }
 
-static void finish(struct mr_future **slot)
+static void checkpoint_finish(struct mr_future **slot)
 {
     struct mr_reply *reply = NULL;
     if (*slot == NULL)
@@ -100,7 +100,7 @@ static void each_key(struct checkpoint_bench *b, bool push, uint64_t each)
         struct mr_future **slot = &futures[calls % IN_FLIGHT];
         struct mr_options options = {.future = slot};
         uint32_t n = (uint32_t)(count - at < CHECKPOINT_CALL_KEYS ? count - at : CHECKPOINT_CALL_KEYS);
-        finish(slot);
+        checkpoint_finish(slot);
         for (uint32_t i = 0; i < n; i++)
             keys[i] = bench_key_at((at + i) * each);
         if (push)
@@ -111,10 +111,10 @@ static void each_key(struct checkpoint_bench *b, bool push, uint64_t each)
             bench_check(mr_lookup(b->client, &options, b->table, keys, n, NULL), "lookup");
     }
     for (uint32_t i = 0; i < IN_FLIGHT; i++)
-        finish(&futures[i]);
+        checkpoint_finish(&futures[i]);
 }
 
-static void fill(struct checkpoint_bench *b)
+static void checkpoint_fill(struct checkpoint_bench *b)
 {
     each_key(b, false, 1);
     if (rows_held(b) != b->rows)
@@ -126,7 +126,7 @@ static void touch(struct checkpoint_bench *b)
     each_key(b, true, TOUCHED_EACH);
 }
 
-static void check(struct checkpoint_bench *b)
+static void checkpoint_check(struct checkpoint_bench *b)
 {
     if (rows_held(b) != b->rows)
         bench_give_up("other rows than were saved");
@@ -152,7 +152,7 @@ static void save_as(struct checkpoint_bench *b, const char *name, enum mr_save_k
     print_save(name, &status, bench_now_us() - start);
 }
 
-static void save(struct checkpoint_bench *b)
+static void checkpoint_save(struct checkpoint_bench *b)
 {
     save_as(b, "save", MR_SAVE_FULL);
 }
@@ -182,18 +182,18 @@ static void wait_copied(struct checkpoint_bench *b)
 static const struct work {
     const char *name;
     void (*run)(struct checkpoint_bench *b);
-} works[] = {{"fill", fill},
+} works[] = {{"fill", checkpoint_fill},
              {"save", save},
              {"delta", delta},
              {"touch", touch},
              {"load", checkpoint_load},
              {"restore", restore},
-             {"check", check},
+             {"check", checkpoint_check},
              {"copied", wait_copied},
              {"copies", checkpoint_copy_load},
              {"beside", checkpoint_command_load}};
 
-static void run(struct checkpoint_bench *b, const char *name)
+static void checkpoint_run(struct checkpoint_bench *b, const char *name)
 {
     for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
         if (strcmp(works[i].name, name) == 0) {
@@ -242,7 +242,7 @@ int main(int argc, char **argv)
         options.busy_poll_us = WAIT_SPIN_US;
     b.client = bench_connect(&options);
     for (; optind < argc; optind++)
-        run(&b, argv[optind]);
+        checkpoint_run(&b, argv[optind]);
     mr_client_destroy(b.client);
     return 0;
 }

@@ -52,7 +52,7 @@ static void draw(const struct moves *m, uint64_t call, uint64_t *keys, uint32_t 
         keys[i] = bench_key_at(bench_key_at(call * count + i) % m->rows);
 }
 
-static void end(struct mr_future **future)
+static void moves_end(struct mr_future **future)
 {
     if (*future == NULL)
         return;
@@ -74,13 +74,13 @@ static double pull_all(const struct moves *m, struct mr_client *client)
         const uint32_t count = m->rows - at < BULK_KEYS ? (uint32_t)(m->rows - at) : BULK_KEYS;
         struct mr_future **slot = &futures[calls % IN_FLIGHT];
         const struct mr_options options = {.future = slot};
-        end(slot);
+        moves_end(slot);
         for (uint32_t i = 0; i < count; i++)
             keys[i] = bench_key_at(at + i);
         bench_check(mr_lookup(client, &options, m->table, keys, count, NULL), "lookup");
     }
     for (uint32_t i = 0; i < IN_FLIGHT; i++)
-        end(&futures[i]);
+        moves_end(&futures[i]);
     return (double)(m->rows * DIM * sizeof(float)) / (bench_now_us() - t0) * 1e6 / (1 << 20);
 }
 
@@ -168,7 +168,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void run(struct moves *m)
+static void moves_run(struct moves *m)
 {
     static struct moves pusher;
     pthread_t thread;
@@ -232,6 +232,6 @@ int main(int argc, char **argv)
                               "[--rows N] [--moves N, at most 64]\n");
         return 2;
     }
-    run(&m);
+    moves_run(&m);
     return 0;
 }

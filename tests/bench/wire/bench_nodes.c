@@ -42,8 +42,8 @@ struct stand_in {
 
 /* ---- the nodes ---- */
 
-static void answer(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor *tensors,
-                   uint32_t count)
+static void nodes_answer(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor *tensors,
+                         uint32_t count)
 {
     if (mr_reply_begin(ep, r->ref, MR_OK, tensors, count))
         mr_reply_end(ep, r->ref);
@@ -74,7 +74,7 @@ static void answer_info(const struct stand_in *s, struct mr_endpoint *ep, const 
         mr_body_tensor(MR_BODY_CLUSTER, cluster), mr_tensor_2d(MR_U8, shape->nodes, sizeof(nodes[0]), nodes),
         mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, owner)};
 
-    answer(ep, r, t, 2 + MR_CLUSTER_TENSORS);
+    nodes_answer(ep, r, t, 2 + MR_CLUSTER_TENSORS);
 }
 
 static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *r)
@@ -86,11 +86,11 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
         answer_info(app, ep, r);
         return;
     case MR_OP_CREATE:
-        answer(ep, r, &t, 1);
+        nodes_answer(ep, r, &t, 1);
         return;
     case MR_OP_LOOKUP:
         t = mr_tensor_2d(MR_F32, r->message->tensors[0].dims[0], DIM, NULL); /* whatever is in the buffer */
-        answer(ep, r, &t, 1);
+        nodes_answer(ep, r, &t, 1);
         return;
     default:
         mr_reply_status(ep, r->ref, MR_OK);
@@ -182,7 +182,7 @@ static void measure(struct mr_client *client, const struct shape *shape, const c
     free(us);
 }
 
-static void run(const struct shape *shape)
+static void nodes_run(const struct shape *shape)
 {
     uint16_t ports[NODES_MAX];
     char server[32], name[64];
@@ -226,7 +226,7 @@ int main(void)
         int status = -1;
 
         if (client == 0) {
-            run(&shapes[i]);
+            nodes_run(&shapes[i]);
             return 0;
         }
         if (client < 0 || waitpid(client, &status, 0) != client || status != 0)

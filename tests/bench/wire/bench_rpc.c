@@ -32,7 +32,7 @@ static enum mr_status sum(struct mr_rpc_call *call, const struct mr_value *argum
     return status;
 }
 
-static void check(enum mr_status status, const char *what)
+static void rpc_check(enum mr_status status, const char *what)
 {
     if (status == MR_OK)
         return;
@@ -46,7 +46,7 @@ static void bench_sync(struct mr_rpc *rpc, const char *name, const char *functio
     double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + WARM; i++) {
         double t0 = bench_now_us();
-        check(mr_rpc_sync(rpc, 1, function, arguments, argument_count, NULL, NULL), name);
+        rpc_check(mr_rpc_sync(rpc, 1, function, arguments, argument_count, NULL, NULL), name);
         if (i >= WARM)
             us[i - WARM] = bench_now_us() - t0;
     }
@@ -61,11 +61,11 @@ static void bench_async(struct mr_rpc *rpc, const char *name, const char *functi
     double t0 = bench_now_us(), t1 = t0;
     for (uint32_t i = 0; t1 - t0 < seconds * 1e6; i = (i + 1) % OUTSTANDING) {
         if (futures[i] != NULL) {
-            check(mr_rpc_wait(futures[i], NULL), name);
+            rpc_check(mr_rpc_wait(futures[i], NULL), name);
             mr_rpc_future_destroy(futures[i]);
             calls++;
         }
-        check(mr_rpc_async(rpc, 1, function, NULL, 0, NULL, &futures[i]), name);
+        rpc_check(mr_rpc_async(rpc, 1, function, NULL, 0, NULL, &futures[i]), name);
         if (i == 0)
             t1 = bench_now_us();
     }
@@ -73,7 +73,7 @@ static void bench_async(struct mr_rpc *rpc, const char *name, const char *functi
     for (uint32_t i = 0; i < OUTSTANDING; i++) {
         if (futures[i] == NULL)
             continue;
-        check(mr_rpc_wait(futures[i], NULL), name);
+        rpc_check(mr_rpc_wait(futures[i], NULL), name);
         mr_rpc_future_destroy(futures[i]);
     }
 }
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     }
     if (rank == 0)
         measure(rpc, runs, seconds);
-    check(mr_rpc_shutdown(rpc, 0), "shutdown");
+    rpc_check(mr_rpc_shutdown(rpc, 0), "shutdown");
     mr_rpc_destroy(rpc);
     if (child > 0)
         (void)waitpid(child, NULL, 0);

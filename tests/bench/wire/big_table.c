@@ -63,7 +63,8 @@ static void make_table(struct big *b)
 
 enum work { WORK_LOOKUP, WORK_PUSH };
 
-static struct mr_future *begin(struct big *b, enum work work, uint64_t first, uint32_t count, uint64_t step)
+static struct mr_future *big_table_begin(struct big *b, enum work work, uint64_t first, uint32_t count,
+                                         uint64_t step)
 {
     uint64_t keys[CALL_KEYS];
     struct mr_future *future = NULL;
@@ -77,7 +78,7 @@ static struct mr_future *begin(struct big *b, enum work work, uint64_t first, ui
     return future;
 }
 
-static void finish(struct mr_future *future, float expected)
+static void big_table_finish(struct mr_future *future, float expected)
 {
     struct mr_reply *reply = NULL;
     bench_check(mr_future_wait(future, &reply), "call");
@@ -103,12 +104,13 @@ static void each_key(struct big *b, const char *name, enum work work, uint64_t f
     for (uint64_t at = first; at < b->rows; at += CALL_KEYS, calls++) {
         struct mr_future **slot = &futures[calls % IN_FLIGHT];
         if (*slot != NULL)
-            finish(*slot, expected);
-        *slot = begin(b, work, at, b->rows - at < CALL_KEYS ? (uint32_t)(b->rows - at) : CALL_KEYS, step);
+            big_table_finish(*slot, expected);
+        *slot = big_table_begin(b, work, at, b->rows - at < CALL_KEYS ? (uint32_t)(b->rows - at) : CALL_KEYS,
+                                step);
     }
     for (uint32_t i = 0; i < IN_FLIGHT; i++)
         if (futures[(calls + i) % IN_FLIGHT] != NULL)
-            finish(futures[(calls + i) % IN_FLIGHT], expected);
+            big_table_finish(futures[(calls + i) % IN_FLIGHT], expected);
     bench_print_rate(name, (double)(b->rows - first) / (bench_now_us() - t0) * 1e6, "keys/s", calls);
 }
 
@@ -120,7 +122,7 @@ static void wait_for_eviction(struct big *b, uint64_t kept)
     while (rows_held(b) > kept) {
         if (bench_now_us() - t0 > EVICT_SECONDS * 1e6)
             bench_give_up("the unused rows are still there");
-        finish(begin(b, WORK_LOOKUP, b->rows - 1, 1, step), NAN);
+        big_table_finish(big_table_begin(b, WORK_LOOKUP, b->rows - 1, 1, step), NAN);
         step += step < STEP_LAST ? 1 : 0;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
@@ -128,7 +130,7 @@ static void wait_for_eviction(struct big *b, uint64_t kept)
     while (after != last && bench_now_us() - t0 < EVICT_SECONDS * 1e6) { /* until no more is given back */
         last = after;
         for (uint32_t i = 0; i < 200; i++)
-            finish(begin(b, WORK_LOOKUP, b->rows - 1, 1, STEP_LAST), NAN);
+            big_table_finish(big_table_begin(b, WORK_LOOKUP, b->rows - 1, 1, STEP_LAST), NAN);
         nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
         after = bench_resident_bytes(b->pid);
     }
@@ -138,7 +140,7 @@ static void wait_for_eviction(struct big *b, uint64_t kept)
            after / 1e6, before / 1e6, after / before);
 }
 
-static void run(struct big *b)
+static void big_table_run(struct big *b)
 {
     uint64_t half = b->rows / 2;
     float pushed = 1.0f - LEARNING_RATE / sqrtf(INITIAL_STATE + 1.0f);
@@ -180,7 +182,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < CALL_KEYS * DIM; i++)
         b.gradients[i] = 1.0f;
     b.client = bench_connect(&options);
-    run(&b);
+    big_table_run(&b);
     mr_client_destroy(b.client);
     return 0;
 }

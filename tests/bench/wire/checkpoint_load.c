@@ -86,7 +86,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void look(struct load *l, struct stretch *s)
+static void checkpoint_load_look(struct load *l, struct stretch *s)
 {
     struct mr_core_memory memory;
     double resident = bench_resident_bytes(l->bench->pid), own = 0;
@@ -141,7 +141,8 @@ static void save_and_wait(struct checkpoint_bench *b)
 /* ---- stretches ---- */
 
 /* For `limit_us`, or until `is_over`. */
-static struct stretch run(struct load *l, double limit_us, bool (*is_over)(struct checkpoint_bench *b))
+static struct stretch checkpoint_load_run(struct load *l, double limit_us,
+                                          bool (*is_over)(struct checkpoint_bench *b))
 {
     struct stretch s = {0};
     double start = bench_now_us(), now = start, next_look = start;
@@ -153,7 +154,7 @@ static struct stretch run(struct load *l, double limit_us, bool (*is_over)(struc
         if (now < next_look)
             continue;
         next_look = now + LOOK_EACH_US;
-        look(l, &s); /* the same calls with and without a save */
+        checkpoint_load_look(l, &s); /* the same calls with and without a save */
         if (is_over(l->bench) && limit_us == UNTIL_OVER_US)
             break;
     }
@@ -173,7 +174,8 @@ static double median(double *values, uint32_t count)
 }
 
 /* The median of values and that of the ratios of neighbours in time, from which the limit follows. */
-static void print(const char *name, const char *unit, double *with, const double *without, uint32_t count)
+static void checkpoint_load_print(const char *name, const char *unit, double *with, const double *without,
+                                  uint32_t count)
 {
     double ratios[SAVES_MAX] = {0};
     for (uint32_t i = 0; i < count; i++)
@@ -195,14 +197,14 @@ static void compare_with(struct checkpoint_bench *b, const char *name,
     char row[64];
     if (l.us == NULL)
         exit(1);
-    (void)run(&l, WARM_UP_US, is_over);
+    (void)checkpoint_load_run(&l, WARM_UP_US, is_over);
     for (uint32_t i = 0; i < saves; i++) {
-        struct stretch before = run(&l, b->seconds * 1e6, is_over);
+        struct stretch before = checkpoint_load_run(&l, b->seconds * 1e6, is_over);
         begin(b);
         double start = bench_now_us();
-        struct stretch during = run(&l, UNTIL_OVER_US, is_over);
+        struct stretch during = checkpoint_load_run(&l, UNTIL_OVER_US, is_over);
         with[2][i] = (bench_now_us() - start) / 1e6;
-        struct stretch after = run(&l, b->seconds * 1e6, is_over);
+        struct stretch after = checkpoint_load_run(&l, b->seconds * 1e6, is_over);
         without[0][i] = (before.keys_per_s + after.keys_per_s) / 2;
         without[1][i] = (before.p99_us + after.p99_us) / 2;
         without[2][i] = 1;
@@ -215,7 +217,7 @@ static void compare_with(struct checkpoint_bench *b, const char *name,
     const char *const kinds[] = {"keys", "p99", "under_load"}, *const units[] = {"keys/s", "us", "s"};
     for (uint32_t i = 0; i < 3; i++) {
         (void)snprintf(row, sizeof(row), "%s_%s", name, kinds[i]);
-        print(row, units[i], with[i], without[i], saves);
+        checkpoint_load_print(row, units[i], with[i], without[i], saves);
     }
     free(l.us);
 }

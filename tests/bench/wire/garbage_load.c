@@ -85,7 +85,7 @@ static uint64_t random_next(struct load *load)
 
 /* ---- calls ---- */
 
-static bool begin(struct load *load, uint32_t session, enum mr_op op)
+static bool garbage_load_begin(struct load *load, uint32_t session, enum mr_op op)
 {
     struct mr_endpoint *endpoint = dpdk_client_endpoint(load->client);
     uint64_t now_us = dp_now_us();
@@ -134,7 +134,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 static void call_on(struct load *load)
 {
     for (uint32_t s = 0; s < SESSIONS && load->calling; s++)
-        while (load->idle[s] > 0 && begin(load, s, MR_OP_ECHO))
+        while (load->idle[s] > 0 && garbage_load_begin(load, s, MR_OP_ECHO))
             load->idle[s]--;
     dpdk_client_turn(load->client);
 }
@@ -157,7 +157,7 @@ static void drain(struct load *load)
 static void read_counters(struct load *load, struct counters *out)
 {
     load->stats = out;
-    if (!begin(load, 0, MR_OP_STATS))
+    if (!garbage_load_begin(load, 0, MR_OP_STATS))
         give_up("no room for a call");
     drain(load);
     load->stats = NULL;
@@ -325,7 +325,7 @@ static void print_dropped(const struct counters *before, const struct counters *
     printf("}");
 }
 
-static void run(struct load *load, double seconds, uint64_t packets)
+static void garbage_load_run(struct load *load, double seconds, uint64_t packets)
 {
     static struct counters before, after;
     double alone = run_alone(load, seconds);
@@ -352,7 +352,7 @@ struct options {
     double seconds;
 };
 
-static struct options parse(int argc, char **argv)
+static struct options garbage_load_parse(int argc, char **argv)
 {
     struct options o = {.socket = "", .packets = 10000000, .seconds = 1.0};
     for (int i = 1; i < argc; i++) {
@@ -402,7 +402,7 @@ static void connect_client(const struct options *o, struct load *load)
 
 int main(int argc, char **argv)
 {
-    struct options o = parse(argc, argv);
+    struct options o = garbage_load_parse(argc, argv);
     struct load *load = calloc(1, sizeof(*load));
     if (load == NULL)
         give_up("no memory");
@@ -412,7 +412,7 @@ int main(int argc, char **argv)
         if (mr_client_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0,
                                    NULL, &load->sessions[s]) != MR_OK)
             give_up("no session");
-    run(load, o.seconds, o.packets);
+    garbage_load_run(load, o.seconds, o.packets);
     for (uint32_t s = 0; s < SESSIONS; s++)
         mr_client_session_close(dpdk_client_endpoint(load->client), load->sessions[s], dp_now_us());
     dpdk_client_turn(load->client);

@@ -71,8 +71,9 @@ static float value_at(uint64_t index)
 
 /* ---- calls ---- */
 
-static struct mr_call *begin(struct load *load, struct mr_client_session *session, enum mr_op op,
-                             uint16_t table, uint64_t user, struct mr_tensor *tensors, uint32_t count)
+static struct mr_call *memif_load_begin(struct load *load, struct mr_client_session *session, enum mr_op op,
+                                        uint16_t table, uint64_t user, struct mr_tensor *tensors,
+                                        uint32_t count)
 {
     struct mr_call_options options = {.op = (uint8_t)op,
                                       .table = table,
@@ -92,7 +93,7 @@ static void load_send(struct load *load, struct mr_call *call)
 
 static bool next_echo(struct load *load, struct mr_client_session *session)
 {
-    struct mr_call *call = begin(load, session, MR_OP_ECHO, 0, 0, NULL, 0);
+    struct mr_call *call = memif_load_begin(load, session, MR_OP_ECHO, 0, 0, NULL, 0);
     if (call != NULL)
         load_send(load, call);
     return call != NULL;
@@ -102,7 +103,7 @@ static bool next_lookup(struct load *load, struct mr_client_session *session)
 {
     struct mr_tensor keys = mr_tensor_1d(MR_U64, load->keys_per_call, NULL);
     uint64_t first = random_next(load) % load->key_count;
-    struct mr_call *call = begin(load, session, MR_OP_LOOKUP, load->table, first + 1, &keys, 1);
+    struct mr_call *call = memif_load_begin(load, session, MR_OP_LOOKUP, load->table, first + 1, &keys, 1);
     if (call == NULL)
         return false;
     uint64_t *key = keys.data;
@@ -123,8 +124,8 @@ static struct mr_call *begin_fill(struct load *load, struct mr_client_session *s
     tensors[3] = mr_tensor_2d(MR_F32, count, DIM, NULL);
     *keys = &tensors[1];
     if (load->pushing)
-        return begin(load, session, MR_OP_PUSH_GRAD, 0, 0, tensors, 4);
-    return begin(load, session, MR_OP_LOOKUP, load->table, 0, *keys, 1);
+        return memif_load_begin(load, session, MR_OP_PUSH_GRAD, 0, 0, tensors, 4);
+    return memif_load_begin(load, session, MR_OP_LOOKUP, load->table, 0, *keys, 1);
 }
 
 static bool next_fill(struct load *load, struct mr_client_session *session)
@@ -227,7 +228,7 @@ static void make_table(struct load *load)
     struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(feature), &feature);
     feature.optimizer = MR_OPT_SGD;
     feature.learning_rate = 1.0f;
-    struct mr_call *call = begin(load, load->sessions[0], MR_OP_CREATE, 0, 0, &tensor, 1);
+    struct mr_call *call = memif_load_begin(load, load->sessions[0], MR_OP_CREATE, 0, 0, &tensor, 1);
     if (call == NULL)
         give_up("no room for a call");
     load_send(load, call);
@@ -298,7 +299,7 @@ struct options {
     double seconds;
 };
 
-static struct options parse(int argc, char **argv)
+static struct options memif_load_parse(int argc, char **argv)
 {
     struct options o = {
         .socket = "", .only = "", .cores = 1, .mtu = DP_MTU_MAX, .keys = 1000000, .seconds = 3.0};
@@ -350,7 +351,7 @@ static struct dpdk_client *connect_client(const struct options *o, struct load *
 
 int main(int argc, char **argv)
 {
-    struct options o = parse(argc, argv);
+    struct options o = memif_load_parse(argc, argv);
     struct load load = {.state = 88172645463325252u, .key_count = o.keys};
     load.client = connect_client(&o, &load);
     open_sessions(&load, o.cores);

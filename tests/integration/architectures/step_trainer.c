@@ -31,7 +31,7 @@ static struct mr_client *client;
 static struct mr_feature features[FEATURES];
 static uint32_t ids[FEATURES];
 
-static void check(enum mr_status status)
+static void step_trainer_check(enum mr_status status)
 {
     if (status == MR_OK)
         return;
@@ -132,14 +132,14 @@ static void train_table(uint32_t t, uint64_t step)
     for (uint32_t i = 0; i <= STEP_KEYS / BAG_KEYS; i++)
         offsets[i] = i * BAG_KEYS;
     struct mr_reply *reply;
-    check(mr_lookup(client, &options, ids[t], keys, STEP_KEYS, &reply)); /* makes the rows */
+    step_trainer_check(mr_lookup(client, &options, ids[t], keys, STEP_KEYS, &reply)); /* makes the rows */
     mr_reply_free(reply);
     fill_gradients(gradients, (size_t)STEP_KEYS * dim, step * FEATURES + t);
     if (step % 2 == 0 || features[t].optimizer == MR_OPT_ASSIGN)
-        check(mr_push_gradients(client, &options, ids[t], keys, STEP_KEYS, dim, gradients));
+        step_trainer_check(mr_push_gradients(client, &options, ids[t], keys, STEP_KEYS, dim, gradients));
     else
-        check(mr_push_gradients_bags(client, &options, ids[t], keys, NULL, offsets, STEP_KEYS / BAG_KEYS, dim,
-                                     gradients));
+        step_trainer_check(mr_push_gradients_bags(client, &options, ids[t], keys, NULL, offsets,
+                                                  STEP_KEYS / BAG_KEYS, dim, gradients));
 }
 
 static void train(uint64_t first, uint64_t last)
@@ -151,7 +151,7 @@ static void train(uint64_t first, uint64_t last)
         for (uint32_t v = 0; v < VARIABLES; v++) {
             const struct mr_options options = {.deadline_ms = CALL_MS, .step = step};
             fill_gradients(gradient, variable_elements(v), step * FEATURES + TABLES + v);
-            check(
+            step_trainer_check(
                 mr_variable_push_gradient(client, &options, ids[TABLES + v], variable_elements(v), gradient));
         }
     }
@@ -176,13 +176,14 @@ static void print_table(uint32_t t, const struct mr_options *options)
     for (uint32_t i = 0; i <= ROWS / BAG_KEYS; i++)
         offsets[i] = i * BAG_KEYS;
     fill_gradients(weights, ROWS, t);
-    check(mr_get_rows(client, options, ids[t], keys, ROWS, true, &rows));
-    check(mr_lookup_bags(client, options, ids[t], keys, weights, offsets, ROWS / BAG_KEYS, &bags));
+    step_trainer_check(mr_get_rows(client, options, ids[t], keys, ROWS, true, &rows));
+    step_trainer_check(
+        mr_lookup_bags(client, options, ids[t], keys, weights, offsets, ROWS / BAG_KEYS, &bags));
     printf("%s rows %016llx", features[t].name, (unsigned long long)reply_hash(rows));
     printf(" bags %016llx\n", (unsigned long long)reply_hash(bags));
 }
 
-static void print(uint64_t step)
+static void step_trainer_print(uint64_t step)
 {
     const struct mr_options options = {.deadline_ms = CALL_MS, .step = step, .read_only = true};
     const struct mr_options all = {.deadline_ms = CALL_MS};
@@ -190,7 +191,7 @@ static void print(uint64_t step)
         print_table(t, &options);
     for (uint32_t v = 0; v < VARIABLES; v++) {
         struct mr_reply *reply;
-        check(mr_variable_pull(client, &all, ids[TABLES + v], 0, 0, &reply));
+        step_trainer_check(mr_variable_pull(client, &all, ids[TABLES + v], 0, 0, &reply));
         printf("%s %016llx\n", features[TABLES + v].name, (unsigned long long)reply_hash(reply));
     }
 }
@@ -212,11 +213,11 @@ int main(int argc, char **argv)
         return 1;
     }
     describe_features();
-    check(mr_create(client, NULL, features, FEATURES, ids));
+    step_trainer_check(mr_create(client, NULL, features, FEATURES, ids));
     if (is_train)
         train(strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     if (is_print)
-        print(strtoull(argv[3], NULL, 10));
+        step_trainer_print(strtoull(argv[3], NULL, 10));
     mr_client_destroy(client);
     return 0;
 }

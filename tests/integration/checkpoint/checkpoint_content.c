@@ -6,7 +6,7 @@
 #include "tests/test.h"
 #include "tests/unit/ps/reader_each.h"
 
-static void add(struct content *c, const struct content_piece *piece)
+static void checkpoint_content_add(struct content *c, const struct content_piece *piece)
 {
     if ((c->count & (c->count - 1)) == 0) {
         struct content_piece *grown =
@@ -25,7 +25,7 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
     if (record->kind == PS_RECORD_VARIABLE) {
         piece.key = record->offset;
         piece.hash = XXH3_64bits(bytes, record->bytes);
-        add(arg, &piece);
+        checkpoint_content_add(arg, &piece);
     }
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
         return MR_OK;
@@ -38,7 +38,7 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
                 : XXH3_64bits(bytes + record->count * sizeof(piece.key) + (size_t)i * record->row_bytes,
                               record->row_bytes) |
                       1;
-        add(arg, &piece);
+        checkpoint_content_add(arg, &piece);
     }
     return MR_OK;
 }

@@ -43,7 +43,7 @@ static void features_of(struct mr_feature features[3])
     features[2] = mr_feature_variable("bias", 1, (uint32_t[]){3});
 }
 
-static void push(struct fixture *x, uint32_t first, uint32_t count)
+static void ckpt_push(struct fixture *x, uint32_t first, uint32_t count)
 {
     static float gradients[KEYS * DIM];
     const float bias[3] = {1, -2, 0.5f};
@@ -73,7 +73,7 @@ static int set_up_with(void **state, const char *const *settings)
         x.keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
     assert_int_equal(mr_lookup(x.client, NULL, x.user, x.keys, KEYS, NULL), MR_OK);
     assert_int_equal(mr_lookup(x.client, NULL, x.half, x.keys, KEYS, NULL), MR_OK);
-    push(&x, 0, KEYS);
+    ckpt_push(&x, 0, KEYS);
     *state = &x;
     return 0;
 }
@@ -116,9 +116,9 @@ static void read_values(struct fixture *x, struct values *v)
     mr_reply_free(reply);
 }
 
-static void run(struct fixture *x, int code, const char *says, const char *format, ...)
+static void ckpt_run(struct fixture *x, int code, const char *says, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-static void run(struct fixture *x, int code, const char *says, const char *format, ...)
+static void ckpt_run(struct fixture *x, int code, const char *says, const char *format, ...)
 {
     char arguments[600];
     va_list list;
@@ -140,7 +140,7 @@ static const json_t *feature(const json_t *list, const char *name)
     return NULL;
 }
 
-static json_t *parse(const struct fixture *x)
+static json_t *ckpt_parse(const struct fixture *x)
 {
     json_error_t error;
     json_t *value = json_loads(x->result.out, 0, &error);
@@ -195,10 +195,10 @@ TEST(test_what_a_node_saved, set_up, tear_down)
     char path[PATH_BYTES];
     const uint64_t id = node_fixture_save(x->client);
     read_values(x, &v);
-    run(x, 0, ": ok, ", "verify %s", d);
-    run(x, 0, "full", "list %s --verify", d);
-    run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
-    json_t *info = parse(x);
+    ckpt_run(x, 0, ": ok, ", "verify %s", d);
+    ckpt_run(x, 0, "full", "list %s --verify", d);
+    ckpt_run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
+    json_t *info = ckpt_parse(x);
     const json_t *features = json_object_get(info, "features");
     assert_int_equal(number(info, "cores"), CORES);
     assert_int_equal(number(feature(features, "user"), "rows"), KEYS);
@@ -206,13 +206,13 @@ TEST(test_what_a_node_saved, set_up, tear_down)
     assert_string_equal(json_string_value(json_object_get(feature(features, "half"), "eviction")), "lru");
     json_decref(info);
     snprintf(path, sizeof(path), "%s/user.csv", x->node.directory);
-    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
+    ckpt_run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
     check_csv(x, path, v.user);
     snprintf(path, sizeof(path), "%s/half.csv", x->node.directory);
-    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --out %s", d, id, path);
+    ckpt_run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --out %s", d, id, path);
     check_csv(x, path, v.half);
-    run(x, 0, "900 rows of half", "export %s/ckpt-%" PRIu64 " --table half --out %s/half.safetensors", d, id,
-        x->node.directory);
+    ckpt_run(x, 0, "900 rows of half", "export %s/ckpt-%" PRIu64 " --table half --out %s/half.safetensors", d,
+             id, x->node.directory);
 }
 
 /* Pushes between two saves are what diff finds, rows and optimizer state; largest difference and all. */
@@ -224,7 +224,7 @@ TEST(test_what_changed, set_up, tear_down)
     const uint64_t first = node_fixture_save(x->client);
     double largest = 0;
     read_values(x, &before);
-    push(x, 200, PUSHED);
+    ckpt_push(x, 200, PUSHED);
     const uint64_t second = node_fixture_save(x->client);
     read_values(x, &after);
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
@@ -232,8 +232,8 @@ TEST(test_what_changed, set_up, tear_down)
         largest =
             change > largest ? change : largest; /* fmax() here is an internal error of GCC 12 for aarch64 */
     }
-    run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, first, d, second);
-    json_t *diff = parse(x);
+    ckpt_run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, first, d, second);
+    json_t *diff = ckpt_parse(x);
     const json_t *user = feature(json_object_get(diff, "features"), "user");
     const json_t *bias = feature(json_object_get(diff, "features"), "bias");
     assert_int_equal(number(user, "changed"), PUSHED);
@@ -242,22 +242,22 @@ TEST(test_what_changed, set_up, tear_down)
                 1e-6 * largest);
     assert_int_equal(number(bias, "changed"), 3);
     json_decref(diff);
-    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64, d, second, d, second);
+    ckpt_run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64, d, second, d, second);
 }
 
 static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
 {
     const char *d = x->node.checkpoints;
-    run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
-    json_t *info = parse(x);
+    ckpt_run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
+    json_t *info = ckpt_parse(x);
     const json_t *chain = json_object_get(info, "chain");
 
     assert_string_equal(json_string_value(json_object_get(info, "kind")), "delta");
     assert_int_equal(json_array_size(chain), id - first + 1);
     assert_int_equal(number(feature(json_object_get(info, "features"), "user"), "rows"), KEYS);
     json_decref(info);
-    run(x, 0, "", "list %s --json", d);
-    json_t *list = parse(x);
+    ckpt_run(x, 0, "", "list %s --json", d);
+    json_t *list = ckpt_parse(x);
     uint32_t deltas = 0;
 
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -280,10 +280,10 @@ TEST(test_deltas_of_a_node, set_up_deltas, tear_down)
     uint64_t id = first;
 
     for (uint32_t i = 1; i <= DELTAS; i++) {
-        push(x, i * 100, PUSHED);
+        ckpt_push(x, i * 100, PUSHED);
         id = node_fixture_save(x->client);
-        run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
-        json_t *diff = parse(x);
+        ckpt_run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
+        json_t *diff = ckpt_parse(x);
         const json_t *user = feature(json_object_get(diff, "features"), "user");
 
         assert_int_equal(number(user, "changed"), PUSHED);
@@ -292,12 +292,12 @@ TEST(test_deltas_of_a_node, set_up_deltas, tear_down)
     }
     read_values(x, &v);
     check_info_of_delta(x, first, id);
-    run(x, 0, ": ok, ", "verify %s", d);
+    ckpt_run(x, 0, ": ok, ", "verify %s", d);
     snprintf(path, sizeof(path), "%s/user.csv", own);
-    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
+    ckpt_run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
     check_csv(x, path, v.user);
-    run(x, 0, "from 4 checkpoints", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id, own);
-    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/other", d, id, own);
+    ckpt_run(x, 0, "from 4 checkpoints", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id, own);
+    ckpt_run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/other", d, id, own);
 }
 
 /* A delta tells the rows that made room for others. */
@@ -314,9 +314,9 @@ TEST(test_rows_that_went, set_up_deltas, tear_down)
     assert_int_equal(mr_lookup(x->client, NULL, x->half, others, NEW_KEYS, NULL), MR_OK);
     const uint64_t id = node_fixture_save(x->client);
 
-    run(x, 0, "delta", "info %s/ckpt-%" PRIu64, d, id);
-    run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
-    json_t *diff = parse(x);
+    ckpt_run(x, 0, "delta", "info %s/ckpt-%" PRIu64, d, id);
+    ckpt_run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
+    json_t *diff = ckpt_parse(x);
     const json_t *half = feature(json_object_get(diff, "features"), "half");
 
     assert_true(number(half, "removed") > 0 && number(half, "added") > 0);
@@ -334,17 +334,17 @@ TEST(test_restoring_what_was_compacted, set_up, tear_down)
     char other[PATH_BYTES];
     uint64_t restored = 0;
     node_fixture_save(x->client);
-    push(x, 100, PUSHED);
+    ckpt_push(x, 100, PUSHED);
     const uint64_t id = node_fixture_save(x->client);
-    push(x, 150, PUSHED);
+    ckpt_push(x, 150, PUSHED);
     read_values(x, &on);
     snprintf(other, sizeof(other), "%s/other", x->node.directory);
-    run(x, 0, "full", "compact %s/ckpt-%" PRIu64 " --out %s", d, id, other);
-    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s", d, id, other);
-    push(x, 0, KEYS);
+    ckpt_run(x, 0, "full", "compact %s/ckpt-%" PRIu64 " --out %s", d, id, other);
+    ckpt_run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s", d, id, other);
+    ckpt_push(x, 0, KEYS);
     assert_int_equal(restore_from(x->client, NULL, other, 0, &restored), MR_OK);
     assert_int_equal(restored, id);
-    push(x, 150, PUSHED); /* needs the optimizers' states */
+    ckpt_push(x, 150, PUSHED); /* needs the optimizers' states */
     read_values(x, &found);
     assert_memory_equal(&found, &on, sizeof(on));
 }
@@ -385,7 +385,7 @@ TEST(test_restoring_a_chain_and_its_full, set_up, tear_down)
     snprintf(full, sizeof(full), "%s/full", x->node.directory);
     chain_write_for_node(chain, CHAIN_LINKS);
     check_chain(x, chain, CHAIN_FIRST + CHAIN_LINKS - 1);
-    run(x, 0, "from 5 checkpoints", "compact %s --out %s --memory-mib 0", chain, full);
+    ckpt_run(x, 0, "from 5 checkpoints", "compact %s --out %s --memory-mib 0", chain, full);
     check_chain(x, full, CHAIN_FIRST + CHAIN_LINKS - 1);
 }
 
@@ -401,9 +401,10 @@ TEST(test_restoring_what_was_imported, set_up, tear_down)
     char in[PATH_BYTES];
     const uint64_t id = node_fixture_save(x->client);
     read_values(x, &v);
-    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
+    ckpt_run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
     snprintf(in, sizeof(in), "%s/in", own);
-    run(x, 0, "900 rows of imported",
+    ckpt_run(
+        x, 0, "900 rows of imported",
         "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table imported --out %s --optimizer adam",
         own, own, in);
     assert_int_equal(restore_from(x->client, NULL, in, 0, &restored), MR_OK);
@@ -419,11 +420,11 @@ TEST(test_restoring_what_was_imported, set_up, tear_down)
     assert_true(fabsf(v.user[0] - found[0] - table.learning_rate) < 1e-5f);
     assert_true(found[1] == v.user[1]);
     /* One of bf16, from its bits. */
-    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --format npy --out %s/npy", d, id, own);
-    run(x, 0, "",
-        "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table half --out %s --dtype bf16 "
-        "--eviction lfu",
-        own, own, in);
+    ckpt_run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --format npy --out %s/npy", d, id, own);
+    ckpt_run(x, 0, "",
+             "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table half --out %s --dtype bf16 "
+             "--eviction lfu",
+             own, own, in);
     assert_int_equal(restore_from(x->client, NULL, in, 0, &restored), MR_OK);
     assert_int_equal(restored, 2);
     struct mr_feature_info *infos;
@@ -449,14 +450,14 @@ TEST(test_damage, set_up, tear_down)
     assert_int_equal(fseek(file, 5000, SEEK_SET), 0);
     assert_int_equal(fputc(byte ^ 4, file), byte ^ 4);
     assert_int_equal(fclose(file), 0);
-    run(x, 1, "1 of 1 checkpoints cannot be restored", "verify %s", d);
+    ckpt_run(x, 1, "1 of 1 checkpoints cannot be restored", "verify %s", d);
     if (strstr(x->result.out, "core-001.mrc: block 0: its hash does not match its bytes") == NULL)
         fail_msg("%s", x->result.out);
-    run(x, 1, "core-001.mrc: block 0", "dump %s/ckpt-%" PRIu64 " --table user --out %s/x.csv", d, id,
-        x->node.directory);
-    run(x, 1, "core-001.mrc: block 0", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id,
-        x->node.directory);
-    run(x, 0, "", "list %s/other", x->node.directory);
+    ckpt_run(x, 1, "core-001.mrc: block 0", "dump %s/ckpt-%" PRIu64 " --table user --out %s/x.csv", d, id,
+             x->node.directory);
+    ckpt_run(x, 1, "core-001.mrc: block 0", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id,
+             x->node.directory);
+    ckpt_run(x, 0, "", "list %s/other", x->node.directory);
     assert_string_equal(x->result.out, "");
 }
 

@@ -60,7 +60,7 @@ static struct mr_client *connect_replaying(const struct node_fixture *node)
     return client;
 }
 
-static void push(struct pusher *p, uint64_t number)
+static void cuts_push(struct pusher *p, uint64_t number)
 {
     static const float gradients[GROUP_KEYS * DIM] = {[0 ... GROUP_KEYS * DIM - 1] = -1};
     struct mr_options options = {.step = number};
@@ -75,11 +75,11 @@ static void *push_on(void *arg)
 {
     struct pusher *p = arg;
     while (!atomic_load(p->over))
-        push(p, ++p->pushes);
+        cuts_push(p, ++p->pushes);
     return NULL;
 }
 
-static void start(struct fixture *x, const char *const *settings)
+static void cuts_start(struct fixture *x, const char *const *settings)
 {
     struct mr_feature feature = mr_feature_table("groups", DIM);
     uint32_t table;
@@ -250,7 +250,7 @@ static uint32_t check_cuts(const char *const *settings)
     const uint32_t count = save_count();
     uint64_t *ids = calloc(count, sizeof(*ids));
     assert_non_null(ids);
-    start(&x, settings);
+    cuts_start(&x, settings);
     save_often(&x, ids, count);
     uint32_t deltas = 0;
 
@@ -284,7 +284,7 @@ TEST(test_replay_makes_it_whole)
     struct mr_core_state states[64];
     struct fixture x;
     uint64_t values[KEYS], share;
-    start(&x, settings);
+    cuts_start(&x, settings);
     node_fixture_save(x.watcher); /* with the table */
     push_meanwhile(&x);
     for (uint32_t i = 0; i < 2; i++) {
@@ -314,7 +314,7 @@ TEST(test_checkpoints_at_steps_are_whole)
     struct fixture x;
     uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
     uint32_t at_steps = 0;
-    start(&x, settings);
+    cuts_start(&x, settings);
     push_meanwhile(&x);
     for (id = 1; id <= saves; id++)
         WAIT_UNTIL(newest_checkpoint(&x) >= id);

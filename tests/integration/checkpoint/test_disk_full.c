@@ -39,7 +39,7 @@ static void look_up(struct fixture *x, uint64_t first, uint64_t end)
 }
 
 /* To row 1; its first value then. */
-static float push(struct fixture *x)
+static float disk_full_push(struct fixture *x)
 {
     static const float gradient[DIM] = {-1};
     const uint64_t key = 1;
@@ -51,7 +51,7 @@ static float push(struct fixture *x)
     return value;
 }
 
-static void save(struct fixture *x, struct mr_checkpoint_info *status)
+static void disk_full_save(struct fixture *x, struct mr_checkpoint_info *status)
 {
     uint64_t id;
     *status = (struct mr_checkpoint_info){.bytes = sizeof(*status)};
@@ -83,28 +83,28 @@ TEST(test_full)
     feature.learning_rate = 1;
     expect_ok(mr_create(x.client, NULL, &feature, 1, &x.table));
     look_up(&x, 0, FEW_KEYS);
-    assert_true(push(&x) == 1);
-    save(&x, &status);
+    assert_true(disk_full_push(&x) == 1);
+    disk_full_save(&x, &status);
     assert_int_equal(status.last_status, MR_OK);
 
     look_up(&x, FEW_KEYS, MANY_KEYS);
-    assert_true(push(&x) == 2);
+    assert_true(disk_full_push(&x) == 2);
     for (uint32_t i = 0; i < 3; i++) {
-        save(&x, &status);
+        disk_full_save(&x, &status);
         assert_int_equal(status.last_status, MR_IO_ERROR);
         if (strstr(status.last_error, "No space left on device") == NULL)
             fail_msg("\"%s\" does not say what is wrong", status.last_error);
-        assert_true(push(&x) == 3 + (float)i);
+        assert_true(disk_full_push(&x) == 3 + (float)i);
     }
     mount_small(&x, "size=200m", MS_REMOUNT);
-    save(&x, &status);
+    disk_full_save(&x, &status);
     assert_int_equal(status.last_status, MR_OK);
     assert_int_equal(status.last_good_id, 2);
 
     expect_ok(restore_from(x.client, NULL, NULL, 1, &id));
-    assert_true(push(&x) == 2);
+    assert_true(disk_full_push(&x) == 2);
     expect_ok(restore_from(x.client, NULL, NULL, 2, &id));
-    assert_true(push(&x) == 6);
+    assert_true(disk_full_push(&x) == 6);
     mr_client_destroy(x.client);
     assert_int_equal(umount2(x.node.checkpoints, MNT_DETACH), 0);
     node_fixture_stop(&x.node);

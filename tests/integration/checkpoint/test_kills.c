@@ -76,7 +76,7 @@ static void wait_ms(uint32_t ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-static void start(struct fixture *x, uint64_t seed)
+static void kills_start(struct fixture *x, uint64_t seed)
 {
     static char of_deltas[SETTING_BYTES];
     static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64",
@@ -231,7 +231,7 @@ static void check_record(struct fixture *x)
         fail_msg("%s", result.out);
 }
 
-static void save(struct fixture *x)
+static void kills_save(struct fixture *x)
 {
     struct mr_client *client = node_fixture_connect(&x->node);
     uint64_t id;
@@ -253,7 +253,7 @@ static void expect(enum mr_status status)
     }
 }
 
-static uint64_t next(uint64_t *random)
+static uint64_t kills_next(uint64_t *random)
 {
     *random = *random * UINT64_C(6364136223846793005) + 1442695040888963407;
     return *random >> 33;
@@ -264,8 +264,8 @@ static void draw_keys(uint32_t batch, uint64_t keys[BATCH_KEYS])
 {
     uint64_t random = batch * UINT64_C(0x9e3779b97f4a7c15);
     for (uint32_t i = 0; i < BATCH_KEYS; i++) {
-        uint32_t bits = 4 + (uint32_t)next(&random) % 14;
-        keys[i] = next(&random) % (UINT64_C(1) << bits) + 1;
+        uint32_t bits = 4 + (uint32_t)kills_next(&random) % 14;
+        keys[i] = kills_next(&random) % (UINT64_C(1) << bits) + 1;
     }
 }
 
@@ -368,12 +368,12 @@ static void *learn_in_order(void *arg)
 static uint32_t learn_alone(uint64_t seed, uint32_t kills_max, struct content *content)
 {
     static struct fixture x;
-    start(&x, seed);
+    kills_start(&x, seed);
     x.has_learner = true;
     assert_int_equal(pthread_create(&x.learner, NULL, learn_in_order, &x), 0);
     uint32_t kills = train_and_kill(&x, kills_max);
 
-    save(&x);
+    kills_save(&x);
     check_kinds(&x);
     content_read(x.node.checkpoints, 0, content);
     node_fixture_stop(&x.node);
@@ -404,7 +404,7 @@ TEST(test_two_trainers_lose_and_double_nothing)
     static struct fixture x;
     const uint32_t count = kill_count();
     for (uint32_t kills = 0, round = 1; kills < count; round++) {
-        start(&x, round + 1000);
+        kills_start(&x, round + 1000);
         start_hub(&x);
         start_trainers(&x, 2, "--save-every 20");
         kills += train_and_kill(&x, count - kills);
@@ -412,7 +412,7 @@ TEST(test_two_trainers_lose_and_double_nothing)
         start_trainers(&x, 1, "");
         await_trainers(&x);
         check_record(&x);
-        save(&x);
+        kills_save(&x);
         check_kinds(&x);
         hub_fixture_stop(&x.hub);
         node_fixture_stop(&x.node);

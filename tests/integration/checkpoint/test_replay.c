@@ -78,7 +78,7 @@ static struct model create_model(struct mr_client *client, const char *table, co
     return (struct model){.table = ids[0], .variable = ids[1]};
 }
 
-static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
+static void replay_start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
 {
     memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, core_count, NULL);
@@ -191,7 +191,7 @@ TEST(test_killed_at_any_moment)
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL), id;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
         pause_us(next_random(&random) % 60000);
@@ -214,7 +214,7 @@ TEST(test_killed_while_idle)
 {
     struct fixture x;
     struct mr_replay_info info;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 50);
     node_fixture_save(x.client);
     train(x.client, &x.disturbed, 50, 90);
@@ -232,7 +232,7 @@ TEST(test_saved_is_let_go)
 {
     struct fixture x;
     struct mr_replay_info info;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 60);
     node_fixture_save(x.client);
     train(x.client, &x.disturbed, 60, 66);
@@ -249,7 +249,7 @@ TEST(test_small_buffer_is_told)
     uint64_t random = 3, key = 1;
     float gradient[DIM] = {0};
     enum mr_status status = MR_OK;
-    start(&x, 1, 16384);
+    replay_start(&x, 1, 16384);
     train(x.client, &x.disturbed, 0, 60);
     crash(&x, 1);
     push_rows(x.client, &options, x.disturbed.table, &random);
@@ -267,7 +267,7 @@ TEST(test_other_number_of_cores)
     static const uint32_t counts[] = {2, 1, 3, 2};
     struct fixture x;
     struct mr_replay_info info;
-    start(&x, counts[0], 0);
+    replay_start(&x, counts[0], 0);
     for (uint32_t i = 1; i < 4; i++) {
         uint32_t begin = 60 * (i - 1);
         train(x.client, &x.disturbed, begin, begin + 30);
@@ -290,7 +290,7 @@ TEST(test_restored_by_hand)
 {
     struct fixture x;
     uint64_t id;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
     train(x.client, &x.disturbed, 30, 90);
@@ -311,7 +311,7 @@ TEST(test_restored_by_hand_unheard)
     struct fixture x;
     struct mr_client *other;
     uint64_t id;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     other = node_fixture_connect(&x.node);
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
@@ -334,7 +334,7 @@ TEST(test_one_table_restored_by_hand)
         .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
     uint64_t random = 5;
     struct fixture x;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
     for (uint32_t i = 0; i < 20; i++) {
@@ -360,7 +360,7 @@ TEST(test_incarnation_comes_again)
 {
     struct fixture x;
     char path[NODE_PATH_BYTES + 16];
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
     uint32_t before = mr_client_incarnation(x.client);
 
@@ -386,7 +386,7 @@ TEST(test_numbers_do_not_return)
     struct mr_reply *reply;
     uint32_t lost_id, found_id;
     struct fixture x;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     expect_ok(mr_create(x.client, NULL, &lost, 1, &lost_id));
     expect_ok(mr_push_gradients(x.client, NULL, lost_id, &key, 1, DIM, ones));
     crash(&x, cores);
@@ -409,7 +409,7 @@ TEST(test_small_buffer_and_other_cores)
     struct fixture x;
     uint64_t key = 1;
     float gradient[DIM] = {0};
-    start(&x, cores, 16384);
+    replay_start(&x, cores, 16384);
     train(x.client, &x.disturbed, 0, 60);
     crash(&x, cores + 1);
     expect_ok(mr_lookup(x.client, NULL, x.disturbed.table, &key, 1, NULL));
@@ -458,7 +458,7 @@ TEST(test_many_under_way)
     struct mr_reply *reply;
     uint64_t key = 77;
     uint32_t table;
-    start(&x, cores, 0);
+    replay_start(&x, cores, 0);
     feature.learning_rate = 1;
     expect_ok(mr_create(x.client, NULL, &feature, 1, &table));
     node_fixture_save(x.client);

@@ -56,7 +56,7 @@ static uint32_t create_table(struct mr_client *client, const char *name)
     return id;
 }
 
-static void start(struct fixture *x)
+static void observations_start(struct fixture *x)
 {
     struct mr_client_options options = {
         .connect_ms = NODE_READY_MS, .deadline_ms = CALL_DEADLINE_MS, .replay = true};
@@ -167,7 +167,7 @@ TEST(test_killed_while_idle)
     struct fixture x;
     struct mr_replay_info info;
     uint64_t id;
-    start(&x);
+    observations_start(&x);
     for (; x.steps < 40; x.steps++)
         train_step(x.client, x.disturbed, x.steps);
     crash(&x);
@@ -194,7 +194,7 @@ TEST(test_killed_at_any_moment)
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL);
-    start(&x);
+    observations_start(&x);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
         WAIT_UNTIL(atomic_load(&x.steps) >= (i + 1) * STEPS_EACH);

@@ -109,7 +109,7 @@ static void create_features(struct trainer *t)
     t->ledger = ids[1];
 }
 
-static enum mr_status push(struct trainer *t, const struct mr_batch *batch)
+static enum mr_status restart_push(struct trainer *t, const struct mr_batch *batch)
 {
     static float rows[BATCH * HUB_SLOTS * DIM], ledger[BATCHES];
     struct mr_batch_gradient gradients[2] = {
@@ -131,7 +131,7 @@ static void learn(struct trainer *t, const struct mr_batch *batch)
     while (ticket >= atomic_load(&t->gate->allowed))
         wait_pause();
     if (status == MR_OK)
-        status = push(t, batch);
+        status = restart_push(t, batch);
     if (status == MR_OK)
         return;
     expect_passing(status, "Lookup or PushGrad");

@@ -65,7 +65,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static enum mr_status push(struct mr_client *client, uint32_t table, const uint64_t *keys)
+static enum mr_status restore_push(struct mr_client *client, uint32_t table, const uint64_t *keys)
 {
     return mr_push_gradients(client, NULL, table, keys, KEYS, DIM, gradients);
 }
@@ -89,11 +89,11 @@ static uint64_t save_and_go_on(struct fixture *x)
 {
     float one = -1;
     uint64_t id;
-    assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
+    assert_int_equal(restore_push(x->client, x->rows, x->keys), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 1, &one), MR_OK);
     read_rows(x, x->rows, values[0]);
     id = node_fixture_save(x->client);
-    assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
+    assert_int_equal(restore_push(x->client, x->rows, x->keys), MR_OK);
     return id;
 }
 
@@ -123,7 +123,7 @@ static void *train(void *arg)
 {
     struct trainer *t = arg;
     while (!atomic_load(&t->stop) && t->failed == MR_OK) {
-        t->failed = push(t->client, t->x->other, t->x->keys);
+        t->failed = restore_push(t->client, t->x->other, t->x->keys);
         atomic_fetch_add(&t->pushes, 1);
     }
     return NULL;
@@ -178,8 +178,8 @@ TEST(test_while_training, set_up, tear_down)
     mr_client_destroy(trainer.client);
     assert_int_equal(trainer.failed, MR_OK);
     /* It goes on from its optimizer's state, as the copy beside it does. */
-    assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
-    assert_int_equal(push(x->client, number_of(x, "rows_old"), x->keys), MR_OK);
+    assert_int_equal(restore_push(x->client, x->rows, x->keys), MR_OK);
+    assert_int_equal(restore_push(x->client, number_of(x, "rows_old"), x->keys), MR_OK);
     read_rows(x, x->rows, values[0]);
     check_rows(x, number_of(x, "rows_old"), values[0]);
 }
@@ -253,7 +253,8 @@ TEST(test_serve, set_up, tear_down)
     check_rows(x, x->rows, values[0]);
     assert_int_equal(mr_heartbeat(x->client, NULL, states), MR_OK);
     assert_int_equal(states[0].state, 5);
-    node_fixture_refused(push(x->client, x->rows, x->keys), MR_FROZEN, "read only (checkpoint.serve)");
+    node_fixture_refused(restore_push(x->client, x->rows, x->keys), MR_FROZEN,
+                         "read only (checkpoint.serve)");
     node_fixture_refused(save_into(x->client, NULL, x->node.checkpoints, NULL), MR_FROZEN, "read only");
     node_fixture_refused(restore_from(x->client, NULL, x->node.checkpoints, 0, NULL), MR_FROZEN, "read only");
     node_fixture_refused(mr_freeze(x->client, NULL, 0), MR_FROZEN, "read only");

@@ -57,7 +57,7 @@ static int tear_down(void **state)
 }
 
 /* To some rows, others the next time, and to the variable. */
-static void push(struct fixture *x)
+static void save_push(struct fixture *x)
 {
     static float gradients[CHUNK * DIM];
     float one = -1;
@@ -93,7 +93,7 @@ static void push_until_saved(struct fixture *x, uint64_t id, const char *directo
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t bytes = 0;
     do {
-        push(x);
+        save_push(x);
         assert_int_equal(mr_checkpoint_info(x->client, NULL, 0, &status, NULL, NULL), MR_OK);
         assert_int_equal(status.id, id);
         assert_true(status.bytes_done >= bytes);
@@ -108,7 +108,7 @@ static void push_until_saved(struct fixture *x, uint64_t id, const char *directo
 static void train(struct fixture *x, uint32_t pushes)
 {
     for (uint32_t i = 0; i < pushes; i++)
-        push(x);
+        save_push(x);
 }
 
 static void check_save(struct fixture *x, const char *directory)

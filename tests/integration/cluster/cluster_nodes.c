@@ -159,7 +159,7 @@ void cluster_node_destroy(struct cluster_node *n)
 
 /* ---- what it shows and says ---- */
 
-static void keep(void *context, const struct mr_message *answer)
+static void cluster_nodes_keep(void *context, const struct mr_message *answer)
 {
     struct cluster_shown *out = context;
     assert_int_in_range(answer->preamble.tensor_count, 2 + MR_CLUSTER_TENSORS,
@@ -175,7 +175,8 @@ static void keep(void *context, const struct mr_message *answer)
 enum mr_status cluster_node_show(const struct cluster_node *n, struct cluster_shown *out)
 {
     char text[WIRE_CLIENT_TEXT_BYTES];
-    const struct wire_client_request request = {.op = MR_OP_NODE_INFO, .show = keep, .context = out};
+    const struct wire_client_request request = {
+        .op = MR_OP_NODE_INFO, .show = cluster_nodes_keep, .context = out};
     struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
     const enum mr_status status = wire_client_ask(client, &request, ASK_MS, text);
     wire_client_destroy(client);

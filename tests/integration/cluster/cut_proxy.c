@@ -29,7 +29,7 @@ static struct orders orders_of(struct cut_proxy *p)
 }
 
 /* The thread that forwards looks at its orders again. */
-static void wake(struct cut_proxy *p)
+static void cut_proxy_wake(struct cut_proxy *p)
 {
     assert_int_equal(write(p->wake[1], "", 1), 1);
 }
@@ -107,7 +107,7 @@ static void serve_one(struct cut_proxy *p)
     close(server);
 }
 
-static void *run(void *arg)
+static void *cut_proxy_run(void *arg)
 {
     struct cut_proxy *p = arg;
     for (struct orders o = orders_of(p); !o.stops; o = orders_of(p)) {
@@ -135,7 +135,7 @@ void cut_proxy_start(struct cut_proxy *p, uint16_t target_port)
     assert_int_equal(getsockname(p->listener, (struct sockaddr *)&address, &bytes), 0);
     p->port = ntohs(address.sin_port);
     assert_int_equal(pipe(p->wake), 0);
-    assert_int_equal(pthread_create(&p->thread, NULL, run, p), 0);
+    assert_int_equal(pthread_create(&p->thread, NULL, cut_proxy_run, p), 0);
 }
 
 void cut_proxy_lose_answer(struct cut_proxy *p, const char *needle)
@@ -158,7 +158,7 @@ void cut_proxy_hold(struct cut_proxy *p, bool holds)
     pthread_mutex_lock(&p->lock);
     p->holds = holds;
     pthread_mutex_unlock(&p->lock);
-    wake(p);
+    cut_proxy_wake(p);
 }
 
 void cut_proxy_stop(struct cut_proxy *p)
@@ -166,7 +166,7 @@ void cut_proxy_stop(struct cut_proxy *p)
     pthread_mutex_lock(&p->lock);
     p->stops = true;
     pthread_mutex_unlock(&p->lock);
-    wake(p);
+    cut_proxy_wake(p);
     (void)pthread_join(p->thread, NULL);
     close(p->listener);
     close(p->wake[0]);

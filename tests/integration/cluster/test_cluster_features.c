@@ -51,7 +51,7 @@ struct call {
     char text[WIRE_CLIENT_TEXT_BYTES];
 };
 
-static void *ask(void *arg)
+static void *cluster_features_ask(void *arg)
 {
     struct call *c = arg;
     if (c->request.show == NULL && c->request.op != MR_OP_FREEZE) {
@@ -72,16 +72,16 @@ static struct call call_of(uint32_t node, uint8_t op, const struct mr_tensor *te
 
 static void expect(struct call call, enum mr_status status)
 {
-    (void)ask(&call);
+    (void)cluster_features_ask(&call);
     if (call.status != status)
         fail_msg("%s answers %s: %s", call.node->name, mr_status_name(call.status), call.text);
 }
 
-static uint32_t create(uint32_t node, const struct mr_feature *f)
+static uint32_t cluster_features_create(uint32_t node, const struct mr_feature *f)
 {
     const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(*f), f);
     struct call call = call_of(node, MR_OP_CREATE, &tensor);
-    (void)ask(&call);
+    (void)cluster_features_ask(&call);
     if (call.status != MR_OK)
         fail_msg("%s answers %s: %s", call.node->name, mr_status_name(call.status), call.text);
     return call.id;
@@ -163,7 +163,7 @@ static void create_at_once(const struct mr_feature features[NODES], struct call 
     for (uint32_t i = 0; i < NODES; i++) {
         tensors[i] = mr_tensor_2d(MR_U8, 1, sizeof(features[i]), &features[i]);
         calls[i] = call_of(i, MR_OP_CREATE, &tensors[i]);
-        assert_int_equal(pthread_create(&threads[i], NULL, ask, &calls[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, cluster_features_ask, &calls[i]), 0);
     }
     for (uint32_t i = 0; i < NODES; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -245,12 +245,13 @@ static void test_what_a_node_has_no_room_for(void **state)
     static struct listed l;
     (void)state;
     list(0, &l);
-    const uint32_t last = create(1, &next);
+    const uint32_t last = cluster_features_create(1, &next);
     expect(call_of(2, MR_OP_CREATE, &tensor), MR_OUT_OF_MEMORY);
     expect_same_lists(&l);
     assert_int_equal(l.count, 5);
     const struct mr_feature small = mr_feature_table("small", 4);
-    const uint32_t taken = create(0, &small) - last - 1; /* two each time that it was tried */
+    const uint32_t taken =
+        cluster_features_create(0, &small) - last - 1; /* two each time that it was tried */
     assert_true(taken >= 2 && taken % 2 == 0);
 }
 
@@ -265,7 +266,7 @@ static void test_a_node_dies_in_the_middle_of_a_create(void **state)
     pthread_t thread;
     (void)state;
     netns_suspend(nodes[2].pid);
-    assert_int_equal(pthread_create(&thread, NULL, ask, &call), 0);
+    assert_int_equal(pthread_create(&thread, NULL, cluster_features_ask, &call), 0);
     cluster_node_wait_says(&nodes[1], "created 1 feature, first half");
     assert_false(has(1, "half")); /* it is not final: n2 has not said anything */
     cluster_node_kill(&nodes[1]);
@@ -274,12 +275,12 @@ static void test_a_node_dies_in_the_middle_of_a_create(void **state)
     for (uint32_t i = 0; i < NODES; i++)
         wait_serving(i);
     assert_int_equal(pthread_join(thread, NULL), 0); /* its call may have ended in any way */
-    const uint32_t id = create(0, &f);
+    const uint32_t id = cluster_features_create(0, &f);
     expect_same_lists(&l);
     assert_int_equal(l.count, 7);
     assert_string_equal(l.features[6].name, "half");
     assert_int_equal(l.ids[6], id);
-    assert_int_equal(create(1, &f), id);
+    assert_int_equal(cluster_features_create(1, &f), id);
 }
 
 static void test_everybody_starts_again(void **state)

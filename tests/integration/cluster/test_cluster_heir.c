@@ -29,7 +29,7 @@ struct trainer {
     float rows[KEYS][DIM]; /* what SGD makes of them */
 };
 
-static void begin(struct trainer *t)
+static void cluster_heir_begin(struct trainer *t)
 {
     char servers[96], error[512] = "";
     struct mr_feature feature = mr_feature_table("t", DIM);
@@ -49,7 +49,7 @@ static void begin(struct trainer *t)
 }
 
 /* Each push has other gradients, whose sums are exact in any order. */
-static enum mr_status push(struct trainer *t, uint64_t step, struct mr_future **future)
+static enum mr_status cluster_heir_push(struct trainer *t, uint64_t step, struct mr_future **future)
 {
     static float gradients[KEYS][DIM];
     const struct mr_options options = {.step = step, .future = future};
@@ -65,7 +65,7 @@ static enum mr_status push(struct trainer *t, uint64_t step, struct mr_future **
 static void push_steps(struct trainer *t, uint64_t first, uint64_t last)
 {
     for (uint64_t step = first; step <= last; step++)
-        if (push(t, step, NULL) != MR_OK)
+        if (cluster_heir_push(t, step, NULL) != MR_OK)
             fail_msg("step %u: %s", (unsigned)step, mr_last_error());
 }
 
@@ -79,7 +79,7 @@ static void check_rows(const struct trainer *t)
 }
 
 /* Waits until the cluster's checkpoint is committed. */
-static void save(struct trainer *t)
+static void cluster_heir_save(struct trainer *t)
 {
     uint64_t id;
     char pattern[160];
@@ -137,12 +137,12 @@ TEST(a_single_node_goes_on)
     static struct trainer t;
     struct mr_future *late[LATE];
     struct mr_replay_info info;
-    begin(&t);
+    cluster_heir_begin(&t);
     push_steps(&t, 1, 20);
-    save(&t);
+    cluster_heir_save(&t);
     push_steps(&t, 21, 40);
     for (uint32_t i = 0; i < LATE; i++)
-        assert_int_equal(push(&t, 41 + i, &late[i]), MR_OK);
+        assert_int_equal(cluster_heir_push(&t, 41 + i, &late[i]), MR_OK);
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_kill(&nodes[i]);
     start_heir(&nodes[1]);

@@ -78,7 +78,7 @@ static struct {
              .options = "--batch 128 --epochs 3 --factors 4"},
 };
 
-static void check(enum mr_status status)
+static void cluster_training_check(enum mr_status status)
 {
     if (status != MR_OK)
         fail_msg("%s", mr_last_error());
@@ -192,7 +192,7 @@ static uint32_t place_of(const struct trainer *t, uint64_t key)
     return (uint32_t)(at - t->keys);
 }
 
-static void *grow(void *memory, size_t bytes)
+static void *cluster_training_grow(void *memory, size_t bytes)
 {
     void *grown = realloc(memory, bytes + 1);
     assert_non_null(grown);
@@ -206,12 +206,12 @@ static void read_batch(struct trainer *t, uint64_t number)
     if (hub_batch_source_build(t->source, 0, number, b, error) != MR_OK)
         fail_msg("%s", error);
     const size_t bags = (size_t)b->samples * b->slots;
-    t->keys = grow(t->keys, b->key_count * sizeof(*t->keys));
+    t->keys = cluster_training_grow(t->keys, b->key_count * sizeof(*t->keys));
     memcpy(t->keys, b->keys, b->key_count * sizeof(*t->keys));
     t->key_count = sort_once(t->keys, b->key_count);
-    t->pooled = grow(t->pooled, bags * DIM * sizeof(float));
-    t->pooled_gradients = grow(t->pooled_gradients, bags * DIM * sizeof(float));
-    t->gradients = grow(t->gradients, (size_t)t->key_count * DIM * sizeof(float));
+    t->pooled = cluster_training_grow(t->pooled, bags * DIM * sizeof(float));
+    t->pooled_gradients = cluster_training_grow(t->pooled_gradients, bags * DIM * sizeof(float));
+    t->gradients = cluster_training_grow(t->gradients, (size_t)t->key_count * DIM * sizeof(float));
 }
 
 /* Looks each key up once, and adds the rows of a bag up in its order. */
@@ -219,7 +219,7 @@ static void look_up(struct trainer *t)
 {
     const struct hub_batch *b = &t->batch;
     struct mr_reply *reply;
-    check(mr_lookup(t->client, NULL, t->table, t->keys, t->key_count, &reply));
+    cluster_training_check(mr_lookup(t->client, NULL, t->table, t->keys, t->key_count, &reply));
     const float *rows = mr_reply_tensor(reply, 0)->data;
     for (uint32_t bag = 0; bag < b->samples * b->slots; bag++) {
         float *sum = t->pooled + (size_t)bag * DIM;
@@ -234,7 +234,7 @@ static void look_up(struct trainer *t)
 static float pull_bias(const struct trainer *t)
 {
     struct mr_reply *reply;
-    check(mr_variable_pull(t->client, NULL, t->bias, 0, 0, &reply));
+    cluster_training_check(mr_variable_pull(t->client, NULL, t->bias, 0, 0, &reply));
     const float bias = *(const float *)mr_reply_tensor(reply, 0)->data;
     mr_reply_free(reply);
     return bias;
@@ -254,8 +254,9 @@ static void learn(struct trainer *t, uint64_t step)
         for (uint32_t k = b->offsets[bag]; k < b->offsets[bag + 1]; k++)
             for (uint32_t d = 0; d < DIM; d++)
                 t->gradients[(size_t)place_of(t, b->keys[k]) * DIM + d] += all.pooled[(size_t)bag * DIM + d];
-    check(mr_push_gradients(t->client, &options, t->table, t->keys, t->key_count, DIM, t->gradients));
-    check(mr_variable_push_gradient(t->client, &options, t->bias, 1, &all.bias));
+    cluster_training_check(
+        mr_push_gradients(t->client, &options, t->table, t->keys, t->key_count, DIM, t->gradients));
+    cluster_training_check(mr_variable_push_gradient(t->client, &options, t->bias, 1, &all.bias));
 }
 
 static void create_model(struct trainer *t, const char *name)
@@ -273,12 +274,12 @@ static void create_model(struct trainer *t, const char *name)
         mr_feature_set_optimizer(&features[i], MR_OPT_ADAGRAD);
         features[i].learning_rate = 0.05f;
     }
-    check(mr_create(t->client, NULL, features, 2, ids));
+    cluster_training_check(mr_create(t->client, NULL, features, 2, ids));
     t->table = ids[0];
     t->bias = ids[1];
 }
 
-static void begin(struct trainer *t, uint32_t set)
+static void cluster_training_begin(struct trainer *t, uint32_t set)
 {
     char name[64], error[HUB_ERROR_BYTES] = "";
     struct hub_request request = {
@@ -293,7 +294,7 @@ static void begin(struct trainer *t, uint32_t set)
     create_model(t, name);
 }
 
-static void end(struct trainer *t)
+static void cluster_training_end(struct trainer *t)
 {
     mr_client_destroy(t->client);
     hub_batch_source_close(t->source);
@@ -311,12 +312,12 @@ static void read_model(struct trainer *t, struct model *out)
     *out = (struct model){.bias = pull_bias(t)};
     for (uint64_t n = 0; n < BATCHES; n++) {
         read_batch(t, n);
-        out->keys = grow(out->keys, ((size_t)out->count + t->key_count) * sizeof(uint64_t));
+        out->keys = cluster_training_grow(out->keys, ((size_t)out->count + t->key_count) * sizeof(uint64_t));
         memcpy(out->keys + out->count, t->keys, t->key_count * sizeof(uint64_t));
         out->count = sort_once(out->keys, out->count + t->key_count);
     }
-    check(mr_lookup(t->client, NULL, t->table, out->keys, out->count, &reply));
-    out->rows = grow(NULL, mr_reply_tensor(reply, 0)->bytes);
+    cluster_training_check(mr_lookup(t->client, NULL, t->table, out->keys, out->count, &reply));
+    out->rows = cluster_training_grow(NULL, mr_reply_tensor(reply, 0)->bytes);
     memcpy(out->rows, mr_reply_tensor(reply, 0)->data, mr_reply_tensor(reply, 0)->bytes);
     mr_reply_free(reply);
 }
@@ -337,8 +338,9 @@ static void check_bags(struct trainer *t)
     struct mr_client *other = connect_to(servers_backwards);
     struct mr_reply *reply, *again;
     look_up(t);
-    check(mr_lookup_bags(t->client, NULL, t->table, b->keys, NULL, b->offsets, bags, &reply));
-    check(mr_lookup_bags(other, NULL, t->table, b->keys, NULL, b->offsets, bags, &again));
+    cluster_training_check(
+        mr_lookup_bags(t->client, NULL, t->table, b->keys, NULL, b->offsets, bags, &reply));
+    cluster_training_check(mr_lookup_bags(other, NULL, t->table, b->keys, NULL, b->offsets, bags, &again));
     const float *sums = mr_reply_tensor(reply, 0)->data, *others = mr_reply_tensor(again, 0)->data;
     if (!mover.runs)
         assert_memory_equal(sums, others, (size_t)bags * DIM * sizeof(float));
@@ -359,14 +361,14 @@ static void train_by_single_keys(uint32_t set, uint32_t run)
 {
     static struct trainer t;
     struct model *model = &sets[set].models[run], *one = &sets[set].models[1];
-    begin(&t, set);
+    cluster_training_begin(&t, set);
     for (uint64_t n = 0; n < BATCHES; n++) {
         read_batch(&t, n);
         learn(&t, n + 1);
     }
     read_model(&t, model);
     check_bags(&t);
-    end(&t);
+    cluster_training_end(&t);
     assert_int_equal(model->count, one->count);
     assert_memory_equal(model->keys, one->keys, model->count * sizeof(uint64_t));
     assert_memory_equal(model->rows, one->rows, (size_t)model->count * DIM * sizeof(float));
@@ -452,7 +454,7 @@ static void train_by_a_hub(uint32_t set, uint32_t run)
 
 /* ---- partitions that move ---- */
 
-static bool move(struct mr_client *client, const struct mr_move_request *request)
+static bool cluster_training_move(struct mr_client *client, const struct mr_move_request *request)
 {
     struct mr_moves_state moves = {.balances = true};
     bool ok = mr_move(client, NULL, request) == MR_OK;
@@ -468,8 +470,8 @@ static void *run_mover(void *arg)
     const struct mr_move_request drain = {.kind = MR_REQUEST_DRAIN, .from = nodes[1].name},
                                  back = {.kind = MR_REQUEST_REBALANCE};
     struct mr_client *client = arg;
-    while (mover.rounds < mover.rounds_max && !atomic_load(&mover.stop) && move(client, &drain) &&
-           move(client, &back))
+    while (mover.rounds < mover.rounds_max && !atomic_load(&mover.stop) &&
+           cluster_training_move(client, &drain) && cluster_training_move(client, &back))
         mover.rounds++;
     mr_client_destroy(client);
     return NULL;

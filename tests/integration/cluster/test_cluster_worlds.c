@@ -43,7 +43,7 @@ static int end_all(void **state)
 }
 
 /* The worker names all nodes, as a client of tables does, and those first where the workers do not meet. */
-static void join(struct rpc_workers *workers)
+static void cluster_worlds_join(struct rpc_workers *workers)
 {
     *workers = (struct rpc_workers){.rendezvous = "127.0.0.1:7700,127.0.0.1:7720,127.0.0.1:7710",
                                     .world_size = NODES + 1,
@@ -75,7 +75,7 @@ static uint64_t train(struct mr_rpc *rpc, const char *node)
 TEST(test_each_node_is_a_worker_of_its_own_name)
 {
     struct rpc_workers workers;
-    join(&workers);
+    cluster_worlds_join(&workers);
     struct mr_rpc *rpc = workers.rpcs[0];
     for (uint32_t i = 0; i < NODES; i++) {
         struct mr_rref *object;
@@ -99,7 +99,7 @@ TEST(test_each_node_is_a_worker_of_its_own_name)
 TEST(test_a_node_is_killed_and_comes_again)
 {
     struct rpc_workers workers;
-    join(&workers);
+    cluster_worlds_join(&workers);
     assert_int_equal(train(workers.rpcs[0], "n0"), 0);
     assert_int_equal(train(workers.rpcs[0], "n2"), 0);
     cluster_node_kill(&nodes[2]);
@@ -108,7 +108,7 @@ TEST(test_a_node_is_killed_and_comes_again)
                         "worker \"n2\" (rank 2)");
     assert_int_equal(train(workers.rpcs[0], "n0"), STEPS); /* the others go on */
     rpc_workers_leave(&workers, MR_OK);
-    join(&workers);
+    cluster_worlds_join(&workers);
     assert_int_equal(train(workers.rpcs[0], "n0"), 2 * STEPS);
     assert_int_equal(train(workers.rpcs[0], "n2"), 0); /* it has saved nothing */
     assert_int_equal(train(workers.rpcs[0], "n2"), STEPS);
@@ -119,7 +119,7 @@ TEST(test_a_node_is_killed_and_comes_again)
 TEST(test_the_rendezvous_is_killed_and_comes_again)
 {
     struct rpc_workers workers;
-    join(&workers);
+    cluster_worlds_join(&workers);
     for (uint32_t i = 0; i < NODES; i++) /* all of them know that the world is complete */
         rpc_workers_string(workers.rpcs[0], i, "whoami", NULL, 0, nodes[i].name);
     cluster_node_kill(&nodes[1]);
@@ -128,7 +128,7 @@ TEST(test_the_rendezvous_is_killed_and_comes_again)
     rpc_workers_string(workers.rpcs[0], 0, "whoami", NULL, 0, "n0");
     rpc_workers_leave(&workers, MR_WORKER_DIED);
     cluster_node_start(&nodes[1], millraced);
-    join(&workers);
+    cluster_worlds_join(&workers);
     for (uint32_t i = 0; i < NODES; i++)
         rpc_workers_string(workers.rpcs[0], i, "whoami", NULL, 0, nodes[i].name);
     rpc_workers_leave(&workers, MR_OK);

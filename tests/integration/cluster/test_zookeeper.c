@@ -161,8 +161,8 @@ static const struct ps_zookeeper_events events = {.confirmed = confirmed,
 static uint32_t session_ms = SESSION_MS; /* that nodes ask for */
 static bool all_form;
 
-static void start(struct node *n, const char *name, uint64_t start_id, uint16_t port, const char *cluster,
-                  const char *credentials)
+static void zookeeper_start(struct node *n, const char *name, uint64_t start_id, uint16_t port,
+                            const char *cluster, const char *credentials)
 {
     static char servers[8][32];
     static unsigned next;
@@ -243,7 +243,7 @@ static int stop_server(void **state)
 TEST(test_a_node_alone)
 {
     static struct node a;
-    start(&a, "a", 11, server.port, "alone", "");
+    zookeeper_start(&a, "a", 11, server.port, "alone", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     assert_int_equal(a.map.epoch, 0);
     assert_int_equal(a.map.partition_count, PARTITIONS);
@@ -274,7 +274,7 @@ TEST(test_a_node_alone)
     assert_string_equal(a.trouble, "");
     zookeeper_stop(&a);
 
-    start(&a, "a", 12, server.port, "alone", ""); /* the session before was closed: no wait */
+    zookeeper_start(&a, "a", 12, server.port, "alone", ""); /* the session before was closed: no wait */
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     assert_int_equal(a.map.epoch, 2);
     zookeeper_stop(&a);
@@ -284,7 +284,7 @@ TEST(test_a_node_alone)
 TEST(test_rounds_without_news_write_nothing)
 {
     static struct node a;
-    start(&a, "a", 11, server.port, "quiet", "");
+    zookeeper_start(&a, "a", 11, server.port, "quiet", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     const uint64_t began_us = mr_clock_boot_us(), confirmed = a.confirmed_count;
     for (unsigned round = 0; round < 50; round++) {
@@ -314,7 +314,7 @@ TEST(test_reads_do_not_grow_with_the_square)
     unsigned led = 0, of_all = 0;
     for (uint32_t i = 0; i < MANY; i++) {
         (void)snprintf(name, sizeof(name), "n%u", i);
-        start(&n[i], name, i + 1, server.port, "many", "");
+        zookeeper_start(&n[i], name, i + 1, server.port, "many", "");
     }
     for (uint32_t i = 0; i < MANY; i++)
         WAIT_FOR(&n[i], n[i].registered_count == MANY);
@@ -508,7 +508,7 @@ static unsigned form(const struct zookeeper_server *s, const char *cluster, uint
     memset(causes.znodes, 0, sizeof(causes.znodes));
     causes.counts = all_form = true;
     for (uint32_t i = 0; i < 3; i++)
-        start(&n[i], (const char *const[]){"a", "b", "c"}[i], i + 1, s->port, cluster, "");
+        zookeeper_start(&n[i], (const char *const[]){"a", "b", "c"}[i], i + 1, s->port, cluster, "");
     for (uint32_t i = 0; i < 3; i++)
         WAIT_FOR(&n[i], n[i].map.node_count == 3 && n[i].map.owner[0] != PS_CLUSTER_NO_NODE);
     (void)snprintf(path, sizeof(path), "/millrace/%s/map", cluster);
@@ -542,9 +542,9 @@ TEST(test_a_cluster_forms_in_few_writes)
 TEST(test_two_nodes)
 {
     static struct node a, b;
-    start(&a, "a", 1, server.port, "two", "");
+    zookeeper_start(&a, "a", 1, server.port, "two", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
-    start(&b, "b", 2, server.port, "two", "");
+    zookeeper_start(&b, "b", 2, server.port, "two", "");
     WAIT_FOR(&b, b.registered_count == 2);
     WAIT_FOR(&a, a.registered_count == 2);
     assert_false(b.leads);
@@ -583,7 +583,7 @@ TEST(test_a_lost_answer)
     static struct node a;
     struct cut_proxy proxy;
     cut_proxy_start(&proxy, server.port);
-    start(&a, "a", 1, proxy.port, "lost", "");
+    zookeeper_start(&a, "a", 1, proxy.port, "lost", "");
     WAIT_FOR(&a, a.view_count > 0);
     const uint64_t session = a.session;
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
@@ -600,7 +600,7 @@ TEST(test_a_lost_answer)
     assert_true(a.session == session);
     zookeeper_stop(&a);
     cut_proxy_lose_answer(&proxy, "10.0.0.1:2");
-    start(&a, "a", 2, proxy.port, "lost", "");
+    zookeeper_start(&a, "a", 2, proxy.port, "lost", "");
     WAIT_FOR(&a, a.view_count > 0);
     assert_int_equal(cut_proxy_cuts(&proxy), 4);
     assert_int_equal(a.registered[0].start_id, 2);
@@ -611,9 +611,9 @@ TEST(test_a_lost_answer)
 TEST(test_a_name_is_one_process_s)
 {
     static struct node a, other;
-    start(&a, "a", 1, server.port, "names", "");
+    zookeeper_start(&a, "a", 1, server.port, "names", "");
     WAIT_FOR(&a, a.view_count > 0);
-    start(&other, "a", 2, server.port, "names", "");
+    zookeeper_start(&other, "a", 2, server.port, "names", "");
     WAIT_FOR(&other, other.trouble[0] != '\0');
     assert_non_null(strstr(other.trouble, "another process is node a of cluster names, at 10.0.0.1:1"));
     assert_int_equal(other.view_count, 0);
@@ -626,13 +626,13 @@ TEST(test_a_name_is_one_process_s)
 TEST(test_credentials)
 {
     static struct node a, stranger;
-    start(&a, "a", 1, server.port, "secret", "ads:pony");
+    zookeeper_start(&a, "a", 1, server.port, "secret", "ads:pony");
     WAIT_FOR(&a, a.view_count > 0);
-    start(&stranger, "b", 2, server.port, "secret", "");
+    zookeeper_start(&stranger, "b", 2, server.port, "secret", "");
     WAIT_FOR(&stranger, strstr(stranger.trouble, "belongs to other credentials") != NULL);
     assert_int_equal(stranger.confirmed_count, 0);
     zookeeper_stop(&stranger);
-    start(&stranger, "b", 2, server.port, "secret", "ads:pony");
+    zookeeper_start(&stranger, "b", 2, server.port, "secret", "ads:pony");
     WAIT_FOR(&stranger, stranger.registered_count == 2);
     zookeeper_stop(&stranger);
     zookeeper_stop(&a);
@@ -647,7 +647,7 @@ TEST(test_credentials_of_those_who_wait)
     for (uint32_t i = 0; i < CLUSTERS * WAITING; i++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "n%u", i);
-        start(&nodes[i], name, i + 1, server.port, clusters[i % CLUSTERS], "ads:pony");
+        zookeeper_start(&nodes[i], name, i + 1, server.port, clusters[i % CLUSTERS], "ads:pony");
     }
     zookeeper_server_start(&server);
     for (uint32_t i = 0; i < CLUSTERS * WAITING; i++)
@@ -659,9 +659,9 @@ TEST(test_credentials_of_those_who_wait)
 TEST(test_the_catalogue)
 {
     static struct node a, b;
-    start(&a, "a", 1, server.port, "features", "");
+    zookeeper_start(&a, "a", 1, server.port, "features", "");
     WAIT_FOR(&a, a.view_count > 0);
-    start(&b, "b", 2, server.port, "features", "");
+    zookeeper_start(&b, "b", 2, server.port, "features", "");
     WAIT_FOR(&b, b.registered_count == 2);
     WAIT_FOR(&a, a.registered_count == 2);
     assert_int_equal(a.catalog.version, 0);
@@ -704,7 +704,7 @@ TEST(test_a_lost_answer_about_the_catalogue)
     static struct node a;
     struct cut_proxy proxy;
     cut_proxy_start(&proxy, server.port);
-    start(&a, "a", 1, proxy.port, "lost_features", "");
+    zookeeper_start(&a, "a", 1, proxy.port, "lost_features", "");
     WAIT_FOR(&a, a.view_count > 0);
     for (uint64_t version = 1; version <= 3; version++) {
         char name[16], needle[32];
@@ -746,7 +746,7 @@ static void overwrite(const char *path, const char *text)
 TEST(test_what_is_no_map)
 {
     static struct node a;
-    start(&a, "a", 1, server.port, "broken", "");
+    zookeeper_start(&a, "a", 1, server.port, "broken", "");
     WAIT_FOR(&a, a.view_count > 0);
     propose(&a, 1);
     assert_int_equal(outcome_of(&a), PS_WRITTEN);
@@ -756,7 +756,7 @@ TEST(test_what_is_no_map)
                                       "format: is 7, and this version of millraced ("));
     zookeeper_stop(&a);
 
-    start(&a, "a", 2, server.port, "torn", "");
+    zookeeper_start(&a, "a", 2, server.port, "torn", "");
     WAIT_FOR(&a, a.view_count > 0);
     propose_feature(&a, "user");
     assert_int_equal(outcome_of(&a), PS_WRITTEN);
@@ -774,9 +774,9 @@ TEST(test_a_session_dies)
     static struct node a, b;
     struct cut_proxy proxy;
     cut_proxy_start(&proxy, server.port);
-    start(&a, "a", 1, proxy.port, "cut", "");
+    zookeeper_start(&a, "a", 1, proxy.port, "cut", "");
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
-    start(&b, "b", 2, server.port, "cut", "");
+    zookeeper_start(&b, "b", 2, server.port, "cut", "");
     WAIT_FOR(&b, b.registered_count == 2);
     WAIT_FOR(&a, a.registered_count == 2);
     const uint64_t session = a.session;
@@ -799,7 +799,7 @@ TEST(test_the_server_goes_and_comes)
 {
     static struct node a;
     zookeeper_server_kill(&server);
-    start(&a, "a", 1, server.port, "away", "");
+    zookeeper_start(&a, "a", 1, server.port, "away", "");
     WAIT_FOR(&a, strstr(a.trouble, "no ZooKeeper server of cluster.zookeeper = 127.0.0.1:") != NULL);
     zookeeper_server_start(&server);
     WAIT_FOR(&a, a.view_count > 0 && a.trouble[0] == '\0');

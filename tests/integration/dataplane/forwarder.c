@@ -72,7 +72,7 @@ static int open_end(const char *name)
 }
 
 /* What does not fit is lost: a cable waits for nobody. */
-static void put(const struct way *way, const uint8_t *frame, ssize_t bytes)
+static void forwarder_put(const struct way *way, const uint8_t *frame, ssize_t bytes)
 {
     if (send(way->out, frame, (size_t)bytes, 0) == bytes)
         carried++;
@@ -81,7 +81,7 @@ static void put(const struct way *way, const uint8_t *frame, ssize_t bytes)
 static void let_go(struct way *way)
 {
     if (way->held_bytes > 0)
-        put(way, way->held, way->held_bytes);
+        forwarder_put(way, way->held, way->held_bytes);
     way->held_bytes = 0;
 }
 
@@ -99,9 +99,9 @@ static void carry(struct way *way, uint8_t *frame, ssize_t bytes)
         way->overtaken = 0;
         return;
     }
-    put(way, frame, bytes);
+    forwarder_put(way, frame, bytes);
     if (strikes(DUPLICATE))
-        put(way, frame, bytes);
+        forwarder_put(way, frame, bytes);
     if (way->held_bytes > 0 && ++way->overtaken == OVERTAKEN_BY)
         let_go(way);
 }

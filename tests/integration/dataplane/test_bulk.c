@@ -40,7 +40,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void begin(struct fixture *x, bool pushes, struct mr_future **future)
+static void bulk_begin(struct fixture *x, bool pushes, struct mr_future **future)
 {
     struct mr_options options = {.future = future};
     if (pushes)
@@ -50,7 +50,7 @@ static void begin(struct fixture *x, bool pushes, struct mr_future **future)
         assert_int_equal(mr_lookup(x->client, &options, x->table, x->keys, KEYS, NULL), MR_OK);
 }
 
-static void end(bool pushes, struct mr_future *future)
+static void bulk_end(bool pushes, struct mr_future *future)
 {
     struct mr_reply *reply = NULL;
     assert_int_equal(mr_future_wait(future, &reply), MR_OK);
@@ -77,18 +77,18 @@ static void check_bulk(struct fixture *x, bool pushes)
     struct mr_future *futures[OUTSTANDING];
     uint64_t before = node_fixture_sum(x->client, "ps.calls_between_slices");
     for (uint32_t i = 0; i < OUTSTANDING; i++)
-        begin(x, pushes, &futures[i]);
+        bulk_begin(x, pushes, &futures[i]);
     for (uint32_t i = 0; node_fixture_sum(x->client, "ps.calls_between_slices") < before + BETWEEN;
          i = (i + 1) % OUTSTANDING) {
         for (uint32_t call = 0; call < 10; call++)
             small_call(x);
         if (mr_future_done(futures[i])) {
-            end(pushes, futures[i]);
-            begin(x, pushes, &futures[i]);
+            bulk_end(pushes, futures[i]);
+            bulk_begin(x, pushes, &futures[i]);
         }
     }
     for (uint32_t i = 0; i < OUTSTANDING; i++)
-        end(pushes, futures[i]);
+        bulk_end(pushes, futures[i]);
 }
 
 TEST(small_calls_are_answered_between_the_parts_of_large_ones, set_up, tear_down)

@@ -314,8 +314,6 @@ int main(int argc, char **argv)
         return 2;
     }
     echo_fixture_server = argv[1];
-    if (argc > 2)
-        cmocka_set_test_filter(argv[2]);
     netns_require_root();
     return tests_run(NULL, NULL);
 }

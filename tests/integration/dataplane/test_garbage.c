@@ -100,7 +100,7 @@ static void check_pushed(struct fixture *x, uint32_t pushes)
     mr_reply_free(reply);
 }
 
-static void push(struct fixture *x)
+static void garbage_push(struct fixture *x)
 {
     float gradients[KEYS * DIM];
     for (uint32_t i = 0; i < KEYS * DIM; i++)
@@ -317,7 +317,7 @@ TEST(test_repeated_frames, set_up, tear_down)
     struct fixture *x = *state;
     uint64_t served;
     forget_frames(x);
-    push(x);
+    garbage_push(x);
     take_frames(x);
     assert_true(count_of_type(x, MR_PACKET_DATA) > 0);
     served = node_fixture_counter(x->client, 0, "ps.pushes_applied");
@@ -326,7 +326,7 @@ TEST(test_repeated_frames, set_up, tear_down)
         check_pushed(x, 1); /* a call of the client's own, behind them */
     }
     assert_int_equal(node_fixture_counter(x->client, 0, "ps.pushes_applied"), served);
-    push(x);
+    garbage_push(x);
     check_pushed(x, 2);
     replay(x); /* the slot has another call now */
     check_pushed(x, 2);
@@ -341,7 +341,7 @@ TEST(test_stolen_datagrams, set_up, tear_down)
     uint64_t before;
     uint32_t count;
     forget_frames(x);
-    push(x);
+    garbage_push(x);
     take_frames(x);
     count = x->frame_count;
     assert_true(count > 0);
@@ -399,7 +399,7 @@ TEST(test_cut_datagrams, set_up, tear_down)
     uint64_t before_tag = node_fixture_counter(x->client, 0, "wire.drop_tag");
     uint32_t count;
     forget_frames(x);
-    push(x);
+    garbage_push(x);
     take_frames(x);
     count = 0;
     for (uint32_t i = 0; i < x->frame_count; i++) {
@@ -431,7 +431,7 @@ TEST(test_forged_datagrams, set_up, tear_down)
     uint64_t before_session, resets = node_fixture_counter(x->client, 0, "wire.resets_sent");
     uint32_t count;
     forget_frames(x);
-    push(x);
+    garbage_push(x);
     take_frames(x);
     count = x->frame_count;
     assert_true(count > 0);
@@ -468,7 +468,7 @@ TEST(test_noise, set_up, tear_down)
     uint8_t noise[1500];
     uint64_t random = 12345;
     forget_frames(x);
-    push(x);
+    garbage_push(x);
     take_frames(x);
     for (uint32_t n = 0; n < NOISE && x->frame_count > 0; n++) {
         struct frame f = x->frames[n % x->frame_count];

@@ -12,13 +12,13 @@ enum { ECHO_BYTES = 500000, LINE_BYTES = 512 };
 
 static struct node_fixture node;
 
-static void run(enum netns_side side, const char *command)
+static void path_run(enum netns_side side, const char *command)
 {
     if (netns_run(&node.net, side, "%s", command) != 0)
         fail_msg("%s", command);
 }
 
-static void start(uint32_t cores)
+static void path_start(uint32_t cores)
 {
     static const char *settings[] = {"port.driver=af_packet", NULL};
     struct netns_options cable = {.cut = true};
@@ -28,21 +28,22 @@ static void start(uint32_t cores)
 /* The two pieces of the cable as ports of a switch. */
 static void bridge(void)
 {
-    run(NETNS_SERVER,
-        "ip link add switch type bridge && ip link set switch up && ip link set " NETNS_SERVER_END
-        " master switch && ip link set " NETNS_CLIENT_END " master switch && ip link set " NETNS_CLIENT_END
-        " up");
+    path_run(NETNS_SERVER,
+             "ip link add switch type bridge && ip link set switch up && ip link set " NETNS_SERVER_END
+             " master switch && ip link set " NETNS_CLIENT_END
+             " master switch && ip link set " NETNS_CLIENT_END " up");
 }
 
 /* The two pieces as networks of their own, and the kernel between them as their router. The client's is
  * 10.98.0.0/24. */
 static void route(void)
 {
-    run(NETNS_SERVER,
-        "echo 1 > /proc/sys/net/ipv4/ip_forward && ip addr add 10.99.0.3/24 dev " NETNS_SERVER_END
-        " && ip link set " NETNS_CLIENT_END " up && ip addr add 10.98.0.1/24 dev " NETNS_CLIENT_END);
-    run(NETNS_CLIENT, "ip addr flush dev " NETNS_CLIENT_IF " && ip addr add 10.98.0.2/24 dev " NETNS_CLIENT_IF
-                      " && ip route add default via 10.98.0.1");
+    path_run(NETNS_SERVER,
+             "echo 1 > /proc/sys/net/ipv4/ip_forward && ip addr add 10.99.0.3/24 dev " NETNS_SERVER_END
+             " && ip link set " NETNS_CLIENT_END " up && ip addr add 10.98.0.1/24 dev " NETNS_CLIENT_END);
+    path_run(NETNS_CLIENT,
+             "ip addr flush dev " NETNS_CLIENT_IF " && ip addr add 10.98.0.2/24 dev " NETNS_CLIENT_IF
+             " && ip route add default via 10.98.0.1");
 }
 
 static void set_path_mtu(uint32_t mtu)
@@ -96,7 +97,7 @@ static void check_path(void)
 
 TEST(test_switch)
 {
-    start(2);
+    path_start(2);
     bridge();
     check_path();
     node_fixture_stop(&node);
@@ -104,7 +105,7 @@ TEST(test_switch)
 
 TEST(test_router)
 {
-    start(1);
+    path_start(1);
     route();
     check_path();
     node_fixture_stop(&node);
@@ -121,14 +122,14 @@ static void echo_until_heard(struct mr_client *client, uint64_t hints)
 /* Only the way back becomes narrower: it is the server that the router tells of it, by ICMP. */
 TEST(test_router_on_the_way_back)
 {
-    start(2);
+    path_start(2);
     route();
 
     struct mr_client *client = node_fixture_connect(&node);
 
     echo_all(client);
     assert_int_equal(node_fixture_sum(client, "port.rx_too_long"), 0);
-    run(NETNS_SERVER, "ip route replace 10.98.0.0/24 dev " NETNS_CLIENT_END " mtu lock 1300");
+    path_run(NETNS_SERVER, "ip route replace 10.98.0.0/24 dev " NETNS_CLIENT_END " mtu lock 1300");
     echo_until_heard(client, 1);
     assert_true(node_fixture_sum(client, "port.rx_too_long") > 0);
     assert_true(node_fixture_sum(client, "wire.path_shrank") > 0);
@@ -145,14 +146,15 @@ static uint64_t client_hints(const struct mr_client *client)
 /* Only the way there does: the kernel tells the client's socket. */
 TEST(test_router_on_the_way_there)
 {
-    start(1);
+    path_start(1);
     route();
 
     struct mr_client *client = node_fixture_connect(&node);
 
     echo_all(client);
     assert_int_equal(client_hints(client), 0);
-    run(NETNS_SERVER, "ip route replace " NETNS_SERVER_IPV4 "/32 dev " NETNS_SERVER_END " mtu lock 1300");
+    path_run(NETNS_SERVER,
+             "ip route replace " NETNS_SERVER_IPV4 "/32 dev " NETNS_SERVER_END " mtu lock 1300");
     while (client_hints(client) == 0)
         echo(client, 0, ECHO_BYTES);
     echo_all(client);
@@ -174,7 +176,7 @@ static void refused(uint32_t mtu)
 
 TEST(test_too_small)
 {
-    start(1);
+    path_start(1);
     bridge();
 
     struct mr_client *client = node_fixture_connect(&node);

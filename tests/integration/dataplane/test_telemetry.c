@@ -25,7 +25,7 @@ static int telemetry_connect(const struct echo_fixture *f)
 }
 
 /* What the server answers to `command`, without the object around it that names the command. */
-static json_t *ask(int fd, const char *command)
+static json_t *telemetry_ask(int fd, const char *command)
 {
     char answer[ANSWER_BYTES], name[64];
     json_error_t error;
@@ -60,22 +60,22 @@ TEST(every_counter_of_every_core_is_served)
     assert_int_equal(
         netns_run(&f.net, NETNS_CLIENT, "ping -c 2 -i 0.05 -W 10 " NETNS_SERVER_IPV4 " >/dev/null"), 0);
     int fd = telemetry_connect(&f);
-    json_t *port = ask(fd, "/millrace/port");
+    json_t *port = telemetry_ask(fd, "/millrace/port");
     assert_string_equal(json_string_value(json_object_get(port, "driver")), "af_xdp");
     assert_string_equal(json_string_value(json_object_get(port, "steering")), "rings");
     assert_string_equal(json_string_value(json_object_get(port, "why")), "1 queue for 2 cores");
     json_decref(port);
-    json_t *cores = ask(fd, "/millrace/cores");
+    json_t *cores = telemetry_ask(fd, "/millrace/cores");
     assert_int_equal(json_object_size(cores), 2);
     assert_true(json_integer_value(json_object_get(json_object_get(cores, "0"), "rx_frames")) > 0);
     assert_true(json_is_integer(json_object_get(json_object_get(cores, "1"), "busy_ppm")));
     json_decref(cores);
-    json_t *first = ask(fd, "/millrace/counters,0");
+    json_t *first = telemetry_ask(fd, "/millrace/counters,0");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(first, "port"), "rx_icmp")), 2);
     check_counters(first);
-    check_counters(ask(fd, "/millrace/counters,1"));
-    assert_true(json_is_null(ask(fd, "/millrace/counters,2")));
-    assert_true(json_is_null(ask(fd, "/millrace/counters,x")));
+    check_counters(telemetry_ask(fd, "/millrace/counters,1"));
+    assert_true(json_is_null(telemetry_ask(fd, "/millrace/counters,2")));
+    assert_true(json_is_null(telemetry_ask(fd, "/millrace/counters,x")));
     close(fd);
     echo_fixture_stop(&f, 2);
 }

@@ -40,7 +40,7 @@ static void write_key(const char *path, uint8_t byte)
 }
 
 /* A node with a key for each role, and these settings. */
-static void start(struct fixture *x, const char *const *more)
+static void attacks_start(struct fixture *x, const char *const *more)
 {
     const char *settings[NODE_SETTINGS_MAX] = {NULL};
     uint32_t count = 0;
@@ -93,7 +93,7 @@ static int set_up_saves(void **state)
     static const char *const settings[] = {"checkpoint.every_s=0", "checkpoint.keep=2",
                                            "checkpoint.keep_trainers=2", "checkpoint.trainer_saves=10", NULL};
     *state = &x;
-    start(&x, settings);
+    attacks_start(&x, settings);
     return 0;
 }
 
@@ -153,7 +153,7 @@ static void save_to(struct mr_client *client, const char *directory)
     wait_for_save(client, number);
 }
 
-static void push(struct mr_client *client, uint32_t table, float value)
+static void attacks_push(struct mr_client *client, uint32_t table, float value)
 {
     static const uint64_t key = 7;
     const float gradient[4] = {value, value, value, value};
@@ -181,12 +181,12 @@ TEST(what_trainers_save_displaces_nothing_else, set_up_saves, tear_down)
     uint64_t number = 0;
     feature.learning_rate = 1;
     assert_int_equal(mr_create(trainer, NULL, &feature, 1, &table), MR_OK);
-    push(trainer, table, -1);
+    attacks_push(trainer, table, -1);
     const float good = value_of(trainer, table);
     save_to(operator_, NULL);
     save_to(operator_, NULL);
     for (int i = 0; i < 5; i++) {
-        push(trainer, table, 1e6f);
+        attacks_push(trainer, table, 1e6f);
         save_to(trainer, NULL);
     }
     assert_string_equal(list(own), "1 2 3 7 "); /* 3 has not reached its least age: a burst leaves it */
@@ -246,7 +246,7 @@ static int set_up_schedule(void **state)
     static struct fixture x;
     static const char *const settings[] = {"checkpoint.every_s=1", "checkpoint.trainer_saves=1024", NULL};
     *state = &x;
-    start(&x, settings);
+    attacks_start(&x, settings);
     return 0;
 }
 
@@ -266,7 +266,7 @@ TEST(the_node_saves_by_itself_beside_trainers, set_up_schedule, tear_down)
     for (bool is_there = false; !is_there;) {
         const struct mr_save_options save = {.bytes = sizeof(save), .queue = true};
         uint64_t number = 0;
-        push(trainer, table, 1);
+        attacks_push(trainer, table, 1);
         assert_int_equal(mr_save(trainer, NULL, &save, NULL, &number), MR_OK);
         wait_for_save(trainer, number);
         assert_int_equal(mr_checkpoint_info(trainer, NULL, 0, NULL, note_automatic, &is_there), MR_OK);
@@ -362,7 +362,7 @@ static int set_up_limits(void **state)
                                            "transport.sessions_max=64", "transport.sessions_per_address=64",
                                            "memory.trainer_tables=200", NULL};
     *state = &x;
-    start(&x, settings);
+    attacks_start(&x, settings);
     return 0;
 }
 

@@ -49,13 +49,13 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void run(struct fixture *x, const char *arguments)
+static void bench_run(struct fixture *x, const char *arguments)
 {
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s bench %s --server %s", millrace, arguments,
                 x->node.address);
 }
 
-static json_t *parse(const char *text)
+static json_t *bench_parse(const char *text)
 {
     json_error_t error;
     json_t *value = json_loads(text, 0, &error);
@@ -66,7 +66,7 @@ static json_t *parse(const char *text)
 
 static void expect_refused(struct fixture *x, const char *arguments, int code, const char *says)
 {
-    run(x, arguments);
+    bench_run(x, arguments);
     program_expect(&x->result, code, says);
     assert_ptr_equal(strchr(x->result.err, '\n'), x->result.err + strlen(x->result.err) - 1); /* one line */
     assert_string_equal(x->result.out, "");
@@ -94,7 +94,7 @@ static uint32_t feature_count(struct fixture *x)
     return count;
 }
 
-static void create(struct fixture *x)
+static void bench_create(struct fixture *x)
 {
     const struct mr_feature feature = mr_feature_table("mine", DIM);
     uint32_t id;
@@ -139,7 +139,7 @@ static void run_well(struct fixture *x, double *seconds, const char *arguments)
     for (;; *seconds *= 2) {
         snprintf(line, sizeof(line), "%s --seconds %g", arguments, *seconds);
         x->before = counters(x);
-        run(x, line);
+        bench_run(x, line);
         if (*seconds < TRIES_S_MAX && x->result.code == 1 &&
             strstr(x->result.err, "no call succeeded") != NULL)
             continue;
@@ -158,7 +158,7 @@ static json_t *run_json(struct fixture *x, double *seconds, const char *const *o
     for (;; *seconds *= 2) {
         run_well(x, seconds, line);
         assert_ptr_equal(strchr(x->result.out, '\n'), x->result.out + strlen(x->result.out) - 1);
-        json_t *result = parse(x->result.out);
+        json_t *result = bench_parse(x->result.out);
         if (*seconds >= TRIES_S_MAX || made_each(result, ops))
             return result;
         json_decref(result);
@@ -200,7 +200,7 @@ static void test_closed_loop(void **state)
 {
     struct fixture *x = *state;
     double seconds = 0.2;
-    create(x);
+    bench_create(x);
     json_decref(run_json(x, &seconds, any,
                          "--table mine --write-existing --preload 1000 --keys uniform:1000 --warm-up 0"));
     assert_int_equal(rows(x), KEYS);
@@ -215,7 +215,7 @@ static void test_open_loop(void **state)
 {
     struct fixture *x = *state;
     double seconds = 0.5;
-    create(x);
+    bench_create(x);
     (void)check_mix(x, 0.5, "--rate 400");
     json_t *result =
         run_json(x, &seconds, any,
@@ -241,7 +241,7 @@ static json_t *next_line(FILE *file)
 {
     char *line = NULL;
     size_t bytes = 0;
-    json_t *value = getline(&line, &bytes, file) > 0 ? parse(line) : NULL;
+    json_t *value = getline(&line, &bytes, file) > 0 ? bench_parse(line) : NULL;
     free(line);
     return value;
 }
@@ -265,7 +265,7 @@ static uint64_t slower(const json_t *block, const char *op, uint64_t ns)
     return count;
 }
 
-static void start(struct fixture *x, struct netns_process *bench, const char *const *arguments)
+static void bench_start(struct fixture *x, struct netns_process *bench, const char *const *arguments)
 {
     char *argv[32] = {(char *)millrace, "bench", "--server", x->node.address, "--out", x->out};
     for (uint32_t i = 0; arguments[i] != NULL; i++) {
@@ -294,7 +294,7 @@ static void test_a_stall_is_charged_to_calls_that_were_not_sent(void **state)
     struct netns_process bench;
     uint64_t late = 0, counted = 0;
     const uint64_t started_ns = mr_clock_ns();
-    start(x, &bench, arguments);
+    bench_start(x, &bench, arguments);
     wait_looked_up(x, 200);
     netns_suspend(x->node.server.pid);
     const uint64_t stalled_ns = mr_clock_ns();
@@ -304,7 +304,7 @@ static void test_a_stall_is_charged_to_calls_that_were_not_sent(void **state)
     wait_looked_up(x, 1 + (mr_clock_ns() - started_ns) * RATE / 1000000000);
     assert_int_equal(kill(bench.pid, SIGINT), 0);
     assert_true(netns_wait_line(&bench, "{", WAIT_MS));
-    json_t *result = parse(bench.line);
+    json_t *result = bench_parse(bench.line);
     assert_int_equal(netns_end(&bench, 0), 0);
 
     FILE *file = fopen(x->out, "r");
@@ -376,12 +376,12 @@ static void check_signal(struct fixture *x, int signal)
         "--keys",    "uniform:500", "--json",    NULL};
     struct netns_process bench;
     const uint64_t before = node_fixture_sum(x->client, "table.keys_looked_up");
-    start(x, &bench, arguments);
+    bench_start(x, &bench, arguments);
     wait_looked_up(x, before + 20000);
     assert_int_equal(feature_count(x), 2);
     assert_int_equal(kill(bench.pid, signal), 0);
     assert_true(netns_wait_line(&bench, "{", WAIT_MS));
-    json_t *result = parse(bench.line);
+    json_t *result = bench_parse(bench.line);
     assert_int_equal(netns_end(&bench, 0), 0);
     assert_true(json_is_true(json_object_get(result, "stopped")));
     assert_true(of_op(result, "lookup", "calls") > 0);
@@ -400,7 +400,7 @@ static void test_signals(void **state)
 static void test_a_table_that_is_there(void **state)
 {
     struct fixture *x = *state;
-    create(x);
+    bench_create(x);
     expect_refused(x, "--table mine", 2, "allow it with --write-existing");
     expect_refused(x, "--table mine --mix lookup=1 --preload 5", 2, "--preload would make rows");
     expect_refused(x, "--table other --mix lookup=1", 1, "there is no table named other");
@@ -435,9 +435,9 @@ static void test_mistakes(void **state)
                 NETNS_CLIENT_IPV4);
     program_expect(&x->result, 1, "nothing listens there");
     /* calls that fail are counted, and named */
-    run(x, "--mix echo=1 --echo-bytes 8000000 --seconds 0.2 --warm-up 0 --json");
+    bench_run(x, "--mix echo=1 --echo-bytes 8000000 --seconds 0.2 --warm-up 0 --json");
     program_expect(&x->result, 1, "no call succeeded");
-    json_t *result = parse(x->result.out);
+    json_t *result = bench_parse(x->result.out);
     assert_true(number(result, "calls") > 0);
     assert_int_equal(number(result, "failed"), number(result, "calls"));
     assert_int_equal(number(json_object_get(result, "failures"), mr_status_text(MR_TOO_LARGE)),

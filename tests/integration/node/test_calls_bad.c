@@ -62,8 +62,8 @@ static void create_features(struct fixture *x)
     x->variable = ids[2];
 }
 
-static enum mr_status ask(struct wire_client *wire, enum mr_op op, uint32_t table,
-                          const struct mr_tensor *tensors, uint32_t count, char *text)
+static enum mr_status calls_bad_ask(struct wire_client *wire, enum mr_op op, uint32_t table,
+                                    const struct mr_tensor *tensors, uint32_t count, char *text)
 {
     struct wire_client_request request = {
         .op = op, .table = (uint16_t)table, .tensors = tensors, .tensor_count = count};
@@ -83,14 +83,14 @@ static void find_core(struct fixture *x)
     char text[WIRE_CLIENT_TEXT_BYTES];
     uint32_t mine = 0;
     x->wire = connect_to_core(0);
-    if (ask(x->wire, MR_OP_VARIABLE_PULL, x->variable, &tensor, 1, text) != MR_OK) {
+    if (calls_bad_ask(x->wire, MR_OP_VARIABLE_PULL, x->variable, &tensor, 1, text) != MR_OK) {
         wire_client_destroy(x->wire);
         x->core = 1;
         x->wire = connect_to_core(1);
     }
     for (uint64_t key = 0; mine < KEYS; key++) {
         tensor = mr_tensor_1d(MR_U64, 1, &key);
-        if (ask(x->wire, MR_OP_LOOKUP, x->table, &tensor, 1, text) == MR_OK)
+        if (calls_bad_ask(x->wire, MR_OP_LOOKUP, x->table, &tensor, 1, text) == MR_OK)
             x->mine[mine++] = key;
         else
             x->theirs = key;
@@ -165,7 +165,7 @@ static void check_mistakes(struct fixture *x, const struct mistake *mistakes, si
     for (size_t i = 0; i < count; i++) {
         const struct mistake *m = &mistakes[i];
         uint64_t refused = node_fixture_counter(x->client, x->core, "ps.requests_refused");
-        enum mr_status status = ask(x->wire, m->op, m->table, m->tensors, m->count, text);
+        enum mr_status status = calls_bad_ask(x->wire, m->op, m->table, m->tensors, m->count, text);
         if (status != m->status || strstr(text, m->says) == NULL)
             fail_msg("%s number %zu: %s \"%s\", not %s \"%s\"", mr_op_name(m->op), i, mr_status_name(status),
                      text, mr_status_name(m->status), m->says);
@@ -251,9 +251,11 @@ TEST(test_lookup_tables, set_up, tear_down)
     CHECK(x, mistakes);
     for (uint32_t i = 0; i <= MR_LOOKUP_TABLES_MAX; i++)
         memcpy(&many[i * 3], (struct mr_tensor[]){h, keys, flat}, 3 * sizeof(many[0]));
-    assert_int_equal(ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, MR_LOOKUP_TABLES_MAX * 3, text), MR_OK);
-    assert_int_equal(ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, (MR_LOOKUP_TABLES_MAX + 1) * 3, text),
-                     MR_INVALID_ARGUMENT);
+    assert_int_equal(calls_bad_ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, MR_LOOKUP_TABLES_MAX * 3, text),
+                     MR_OK);
+    assert_int_equal(
+        calls_bad_ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, (MR_LOOKUP_TABLES_MAX + 1) * 3, text),
+        MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "more than 32 tables"));
     check_unchanged(x);
 }
@@ -477,7 +479,8 @@ TEST(test_node, set_up, tear_down)
         {MR_OP_FORGET_BATCH, 0, MR_WRONG_DTYPE, 1, "u8", {mr_tensor_1d(MR_U8, 8, bytes)}},
     };
     CHECK(x, mistakes);
-    assert_int_equal(ask(x->wire, MR_OP_HUB_STATUS, 0, NULL, 0, text), MR_UNKNOWN_OP); /* that is the hub's */
+    assert_int_equal(calls_bad_ask(x->wire, MR_OP_HUB_STATUS, 0, NULL, 0, text),
+                     MR_UNKNOWN_OP); /* that is the hub's */
 }
 
 /* Features that are no good, and control calls that are none. */
@@ -497,9 +500,9 @@ TEST(test_create, set_up, tear_down)
     memcpy(named.name, "a b", 4);
     node_fixture_refused(mr_create(x->client, NULL, &named, 1, ids), MR_INVALID_ARGUMENT, "name");
     node_fixture_refused(mr_create(x->client, NULL, pair, 2, ids), MR_FEATURE_MISMATCH, "dim");
-    assert_int_not_equal(ask(wire, MR_OP_CREATE, 0, &tensor, 1, text), MR_OK);
+    assert_int_not_equal(calls_bad_ask(wire, MR_OP_CREATE, 0, &tensor, 1, text), MR_OK);
     tensor = mr_tensor_1d(MR_U32, 1, &level);
-    assert_int_equal(ask(wire, MR_OP_FREEZE, 0, &tensor, 1, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(calls_bad_ask(wire, MR_OP_FREEZE, 0, &tensor, 1, text), MR_INVALID_ARGUMENT);
     wire_client_destroy(wire);
     assert_int_equal(ids[0], UNKNOWN);
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
@@ -573,7 +576,7 @@ static enum mr_status ask_cores(struct fixture *x, const struct mr_options *opti
     return mr_heartbeat(x->client, options, states);
 }
 
-static enum mr_status pull(struct fixture *x, const struct mr_options *options)
+static enum mr_status calls_bad_pull(struct fixture *x, const struct mr_options *options)
 {
     struct mr_reply *reply = NULL;
     enum mr_status status = mr_variable_pull(x->client, options, x->variable, 0, 0, &reply);
@@ -605,7 +608,7 @@ static void check_away(struct fixture *x)
     float g[KEYS * DIM] = {1};
     check_silent(x, look_up);
     check_silent(x, ask_cores);
-    check_silent(x, pull);
+    check_silent(x, calls_bad_pull);
     /* What was never sent whole cannot have happened; this one may have been. */
     enum mr_status status = mr_push_gradients(x->client, &brief, x->table, x->mine, KEYS, DIM, g);
 

@@ -71,8 +71,8 @@ static void use_table(struct fixture *x)
 
 /* ---- the tool ---- */
 
-static enum mr_status ask(struct fixture *x, uint32_t core, enum mr_capture_request_kind kind,
-                          uint32_t idle_ms)
+static enum mr_status capture_ask(struct fixture *x, uint32_t core, enum mr_capture_request_kind kind,
+                                  uint32_t idle_ms)
 {
     const struct mr_capture_request request = {
         .kind = kind, .id = STRANGER, .who = "a test", .idle_ms = idle_ms};
@@ -84,7 +84,7 @@ static uint32_t captured_cores(struct fixture *x)
 {
     uint32_t on = 0;
     for (uint32_t core = 0; core < CORES; core++)
-        on += ask(x, core, MR_REQUEST_CAPTURE_READ, 0) == MR_ALREADY_STARTED;
+        on += capture_ask(x, core, MR_REQUEST_CAPTURE_READ, 0) == MR_ALREADY_STARTED;
     return on;
 }
 
@@ -124,7 +124,7 @@ static uint32_t count_lines(const char *text)
 }
 
 /* Packets of the file that fit a display filter. */
-static uint32_t count(struct fixture *x, const char *filter)
+static uint32_t capture_count(struct fixture *x, const char *filter)
 {
     decode(x, x->file, filter, "-T fields -e frame.number");
     return count_lines(x->result.out);
@@ -157,14 +157,15 @@ static void calls_are_decoded(void **state)
     assert_int_not_equal(mr_lookup(x->client, NULL, 99, &(uint64_t){1}, 1, NULL), MR_OK);
     end_capture(x);
 
-    assert_int_equal(count(x, WRONG), 0);
+    assert_int_equal(capture_count(x, WRONG), 0);
     /* The tool's own calls are missing; the test's are refused. */
-    assert_int_equal(count(x, "millrace.op == 43 && millrace.is_reply == 1 && millrace.status == 0"), 0);
+    assert_int_equal(capture_count(x, "millrace.op == 43 && millrace.is_reply == 1 && millrace.status == 0"),
+                     0);
     const uint64_t keys = sum(x, "millrace.op == 8 && !millrace.again", "millrace.keys");
     assert_int_in_range(keys, LOOKUPS * KEYS, LOOKUPS * KEYS + 1);
     assert_int_equal(sum(x, "millrace.op == 10 && !millrace.again", "millrace.keys"), PUSHES * KEYS);
-    assert_true(count(x, "millrace.is_reply == 1 && millrace.op == 8") >= LOOKUPS * CORES);
-    assert_true(count(x, "millrace.request_in") >= (LOOKUPS + PUSHES) * CORES);
+    assert_true(capture_count(x, "millrace.is_reply == 1 && millrace.op == 8") >= LOOKUPS * CORES);
+    assert_true(capture_count(x, "millrace.request_in") >= (LOOKUPS + PUSHES) * CORES);
     decode(x, x->file, "millrace.op == 10 && millrace.is_reply == 0", "-T fields -e millrace.dims");
     assert_non_null(strstr(x->result.out, ", 8")); /* of the gradients */
     /* Each core has an interface, and both directions. */
@@ -175,7 +176,7 @@ static void calls_are_decoded(void **state)
                      "frame.interface_id == %u && frame.packet_flags_direction == %u && udp.port == %u && "
                      "millrace.op",
                      core, way, 7700 + core);
-            assert_true(count(x, filter) > 0);
+            assert_true(capture_count(x, filter) > 0);
         }
     }
 }
@@ -188,18 +189,18 @@ static void a_filter_leaves_only_what_it_names(void **state)
     begin_capture(x, lookups);
     use_table(x);
     end_capture(x);
-    assert_int_equal(count(x, WRONG), 0);
-    assert_true(count(x, "millrace.op == 8 && millrace.is_reply == 0") >= LOOKUPS * CORES);
-    assert_true(count(x, "millrace.op == 8 && millrace.is_reply == 1") >= LOOKUPS * CORES);
-    assert_int_equal(count(x, "millrace.op && !(millrace.op == 8)"), 0);
-    assert_int_equal(count(x, "frame.cap_len > 128"), 0);
-    assert_true(count(x, "frame.len > 128") > 0);
+    assert_int_equal(capture_count(x, WRONG), 0);
+    assert_true(capture_count(x, "millrace.op == 8 && millrace.is_reply == 0") >= LOOKUPS * CORES);
+    assert_true(capture_count(x, "millrace.op == 8 && millrace.is_reply == 1") >= LOOKUPS * CORES);
+    assert_int_equal(capture_count(x, "millrace.op && !(millrace.op == 8)"), 0);
+    assert_int_equal(capture_count(x, "frame.cap_len > 128"), 0);
+    assert_true(capture_count(x, "frame.len > 128") > 0);
 
     static const char *const nobody[] = {"--client", "10.99.0.77", NULL};
     begin_capture(x, nobody);
     use_table(x);
     end_capture(x);
-    assert_int_equal(count(x, "frame"), 0);
+    assert_int_equal(capture_count(x, "frame"), 0);
 }
 
 static void the_last_files_are_kept(void **state)
@@ -235,14 +236,14 @@ static void it_ends_after_so_many_packets(void **state)
                     (char *)options[0], (char *)options[1], (char *)options[2],
                     (char *)options[3], (char *)options[4], NULL};
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, &x->tool);
-    while (ask(x, 1, MR_REQUEST_CAPTURE_READ, 0) != MR_ALREADY_STARTED) {
+    while (capture_ask(x, 1, MR_REQUEST_CAPTURE_READ, 0) != MR_ALREADY_STARTED) {
     }
-    assert_int_equal(ask(x, 0, MR_REQUEST_CAPTURE_READ, 0), MR_INVALID_ARGUMENT);
+    assert_int_equal(capture_ask(x, 0, MR_REQUEST_CAPTURE_READ, 0), MR_INVALID_ARGUMENT);
     use_table(x);
     assert_true(netns_wait_line(&x->tool, "\"packets\": 5", WAIT_MS));
     assert_int_equal(netns_end(&x->tool, 0), 0);
-    assert_int_equal(count(x, "frame"), 5);
-    assert_int_equal(count(x, "udp.port == 7701"), 5);
+    assert_int_equal(capture_count(x, "frame"), 5);
+    assert_int_equal(capture_count(x, "udp.port == 7701"), 5);
 }
 
 static void a_second_capture_is_refused_by_the_firsts_name(void **state)
@@ -286,7 +287,7 @@ static void mistakes_are_told_in_a_line(void **state)
 static void a_capture_that_nobody_reads_ends(void **state)
 {
     struct fixture *x = *state;
-    assert_int_equal(ask(x, 0, MR_REQUEST_CAPTURE_START, 200), MR_OK);
+    assert_int_equal(capture_ask(x, 0, MR_REQUEST_CAPTURE_START, 200), MR_OK);
     const struct mr_capture_request other = {.kind = MR_REQUEST_CAPTURE_START, .id = 7};
     enum mr_status status;
     while ((status = mr_capture(x->client, NULL, 0, &other, NULL, NULL, NULL)) == MR_ALREADY_STARTED) {
@@ -303,9 +304,9 @@ static void a_tool_that_is_killed_leaves_a_whole_file(void **state)
     begin_capture(x, options);
     do {
         assert_int_equal(mr_echo(x->client, NULL, 0, NULL, 0, NULL), MR_OK);
-    } while (count(x, "millrace.op == 2") == 0); /* until some of them are in the file */
+    } while (capture_count(x, "millrace.op == 2") == 0); /* until some of them are in the file */
     assert_int_equal(netns_end(&x->tool, SIGKILL), 128 + SIGKILL);
-    assert_true(count(x, "millrace.op == 2") > 0);
+    assert_true(capture_count(x, "millrace.op == 2") > 0);
     assert_null(strstr(x->result.err, "cut short"));
 }
 
@@ -320,14 +321,14 @@ static void a_restart_of_the_server_leaves_a_whole_file(void **state)
     begin_capture(x, options);
     do {
         use_table(x);
-    } while (count(x, "millrace.op == 8") == 0);
+    } while (capture_count(x, "millrace.op == 8") == 0);
     node_fixture_kill(&x->node);
     node_fixture_restart(&x->node);
     assert_true(netns_wait_line(&x->tool, "packets in", WAIT_MS));
     assert_int_equal(netns_end(&x->tool, 0), 1);
-    assert_true(count(x, "millrace.op == 8") > 0);
+    assert_true(capture_count(x, "millrace.op == 8") > 0);
     assert_null(strstr(x->result.err, "cut short"));
-    assert_int_equal(count(x, WRONG), 0);
+    assert_int_equal(capture_count(x, WRONG), 0);
 }
 
 int main(int argc, char **argv)

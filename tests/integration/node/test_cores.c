@@ -51,7 +51,7 @@ static uint64_t key_of(uint32_t index)
     return (uint64_t)index * 0x9e3779b97f4a7c15u + 1;
 }
 
-static struct features create(struct mr_client *client)
+static struct features cores_create(struct mr_client *client)
 {
     uint32_t dims[1] = {VARIABLE_ELEMENTS}, ids[2];
     struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("dense", 1, dims)};
@@ -150,7 +150,7 @@ static void assert_shared_out(struct mr_client *client, uint32_t cores)
         assert_true(states[i].rows > KEYS / cores / 2);
 }
 
-static void run(uint32_t cores, const char *driver, struct values *v)
+static void cores_run(uint32_t cores, const char *driver, struct values *v)
 {
     const char *settings[] = {driver, NULL};
     struct node_fixture node;
@@ -158,7 +158,7 @@ static void run(uint32_t cores, const char *driver, struct values *v)
 
     struct mr_client *client = node_fixture_connect(&node);
 
-    train(client, create(client), 0, v);
+    train(client, cores_create(client), 0, v);
     assert_shared_out(client, cores);
     if (cores > 1) { /* one queue: the rings carry the other cores' packets */
         assert_true(node_fixture_sum(client, "port.steered_out") > 0);
@@ -171,8 +171,8 @@ static void run(uint32_t cores, const char *driver, struct values *v)
 static void check_driver(const char *driver)
 {
     static struct values one, three;
-    run(1, driver, &one);
-    run(3, driver, &three);
+    cores_run(1, driver, &one);
+    cores_run(3, driver, &three);
     assert_same(&three, &one);
 }
 
@@ -195,7 +195,7 @@ static void check_restored(struct mr_client *client, const struct values *saved,
     static struct values v;
     uint64_t watermark, *bitmap;
     uint32_t words;
-    struct features f = create(client);
+    struct features f = cores_create(client);
     memcpy(&v, saved, sizeof(v));
     read_values(client, f, &v);
     assert_same(&v, saved);
@@ -214,7 +214,7 @@ TEST(test_restore_on_others)
     node_fixture_start(&node, 1, NULL);
 
     struct mr_client *client = node_fixture_connect(&node);
-    struct features f = create(client);
+    struct features f = cores_create(client);
 
     train(client, f, 0, &saved);
     node_fixture_save(client);
@@ -244,7 +244,7 @@ static void check_client_follows(uint32_t before, uint32_t after)
     node_fixture_start(&node, before, NULL);
 
     struct mr_client *client = node_fixture_connect(&node);
-    struct features f = create(client);
+    struct features f = cores_create(client);
 
     train(client, f, 0, &v);
     node_fixture_save(client);

@@ -27,7 +27,7 @@ static uint64_t held(struct mr_client *client, uint64_t *memory_bytes)
     return rows;
 }
 
-static uint64_t fill(struct mr_client *client, uint32_t table, uint64_t *keys)
+static uint64_t memory_full_fill(struct mr_client *client, uint32_t table, uint64_t *keys)
 {
     uint64_t rows = 0, memory_bytes;
     for (uint64_t chunk = 0; chunk < CHUNKS_MAX; chunk++) {
@@ -144,7 +144,7 @@ TEST(test_full)
     set.memory_bytes = MR_MEMORY_BYTES_MIN;
     assert_int_equal(mr_create(client, NULL, &table, 1, &id), MR_OK);
     assert_int_equal(mr_create(client, NULL, &set, 1, &set_id), MR_OK);
-    rows = fill(client, id, keys);
+    rows = memory_full_fill(client, id, keys);
     assert_true(rows > CHUNK);
     assert_true(node_fixture_counter(client, 0, "table.rows_refused") > 0);
 

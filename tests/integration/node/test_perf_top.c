@@ -26,7 +26,7 @@ struct fixture {
 
 static struct fixture x;
 
-static void start(const char *const *settings)
+static void perf_top_start(const char *const *settings)
 {
     const struct mr_feature feature = mr_feature_table("t", DIM);
     node_fixture_start(&x.node, CORES, settings);
@@ -38,14 +38,14 @@ static void start(const char *const *settings)
 
 static int set_up(void **state)
 {
-    start(NULL);
+    perf_top_start(NULL);
     return 0;
 }
 
 static int set_up_unmeasured(void **state)
 {
     static const char *const settings[] = {"cores.measured_turns=0", "cores.cpu_events=no", NULL};
-    start(settings);
+    perf_top_start(settings);
     return 0;
 }
 
@@ -86,7 +86,7 @@ static void look_up(void)
     assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, KEYS, NULL), MR_OK);
 }
 
-static void push(void)
+static void perf_top_push(void)
 {
     assert_int_equal(mr_push_gradients(x.client, NULL, x.table, x.keys, KEYS, DIM, x.gradients), MR_OK);
 }
@@ -121,7 +121,7 @@ TEST(cycles_go_to_the_operation_that_is_called, set_up, tear_down)
     assert_int_equal(now.optimizer, before.optimizer);
     const uint64_t calls = node_fixture_counter(x.client, 1, "op_calls.push");
     while (now.push_cycles == before.push_cycles || now.optimizer == before.optimizer) {
-        push();
+        perf_top_push();
         now = sums_of(1);
         assert_true(mr_clock_us() < limit_us);
     }
@@ -164,7 +164,7 @@ static void *run_load(void *arg)
     return NULL;
 }
 
-static void run(const char *arguments)
+static void perf_top_run(const char *arguments)
 {
     program_run(&x.node.net, NETNS_CLIENT, &x.result, "%s perf top %s --server %s", millrace, arguments,
                 x.node.address);
@@ -200,7 +200,7 @@ static void check_core(const json_t *core, uint32_t index)
 static json_t *shown_cores(void)
 {
     json_error_t error;
-    run("--count 1 --interval 1 --json");
+    perf_top_run("--count 1 --interval 1 --json");
     program_expect(&x.result, 0, "");
     json_t *cores = json_loads(x.result.out, 0, &error);
     if (cores == NULL)
@@ -243,7 +243,7 @@ TEST(the_command_shows_it, set_up, tear_down)
 
     do {
         assert_true(mr_clock_us() < limit_us);
-        run("--count 2 --interval 0.5 --core 1");
+        perf_top_run("--count 2 --interval 0.5 --core 1");
         program_expect(&x.result, 0, "");
     } while (strstr(x.result.out, "core 1: lookup ") == NULL);
     assert_non_null(strstr(x.result.out, "   poll   idle  sleep receive"));
@@ -256,9 +256,9 @@ TEST(the_command_shows_it, set_up, tear_down)
 
 TEST(mistakes_are_told, set_up, tear_down)
 {
-    run("--count 1 --core 7");
+    perf_top_run("--count 1 --core 7");
     program_expect(&x.result, 1, "--core 7: the server has cores 0 to 1\n");
-    run("--interval 0");
+    perf_top_run("--interval 0");
     program_expect(&x.result, 2, "--interval must be");
     program_run(&x.node.net, NETNS_CLIENT, &x.result, "%s perf tip", millrace);
     program_expect(&x.result, 2, "no command tip; see millrace perf --help");
@@ -267,7 +267,7 @@ TEST(mistakes_are_told, set_up, tear_down)
 TEST(an_unmeasured_server_is_told, set_up_unmeasured, tear_down)
 {
     look_up();
-    run("--count 1");
+    perf_top_run("--count 1");
     program_expect(&x.result, 1, "set cores.measured_turns = 64");
     assert_int_equal(sums_of(0).phases, 0);
     assert_true(node_fixture_sum(x.client, "op_calls.lookup") > 0); /* counted all the same */

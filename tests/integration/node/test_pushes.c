@@ -107,7 +107,7 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
 }
 
 /* To all cores; the least that any says is durable. */
-static uint64_t push(struct fixture *x, uint64_t number)
+static uint64_t pushes_push(struct fixture *x, uint64_t number)
 {
     uint64_t durable = UINT64_MAX;
     for (uint32_t old = 0; old < cores_before; old++) {
@@ -148,26 +148,26 @@ TEST(test_each_counts_once, set_up, tear_down)
     struct fixture *x = *state;
     uint64_t number = 1, id, durable = 0;
     while (number <= PUSHES / 3)
-        assert_int_equal(push(x, number++), 0);
+        assert_int_equal(pushes_push(x, number++), 0);
     assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     while (number <= 2 * PUSHES / 3)
-        push(x, number++);
+        pushes_push(x, number++);
     assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
     while (number <= PUSHES)
-        assert_int_equal(push(x, number++), PUSHES / 3);
+        assert_int_equal(pushes_push(x, number++), PUSHES / 3);
     check_rows(x, PUSHES);
     restart(x);
     check_rows(x, PUSHES / 3);
     for (uint32_t again = 0; again < 2; again++) {
         for (number = 1; number <= PUSHES; number++)
-            durable = push(x, number);
+            durable = pushes_push(x, number);
         assert_int_equal(durable, PUSHES / 3);
         check_rows(x, PUSHES);
     }
     assert_int_equal(node_fixture_sum(x->client, "ps.pushes_skipped"), 0);
     assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
-    assert_int_equal(push(x, PUSHES), PUSHES);
+    assert_int_equal(pushes_push(x, PUSHES), PUSHES);
     check_rows(x, PUSHES);
 }
 
@@ -176,7 +176,7 @@ TEST(test_nothing_was_saved, set_up, tear_down)
 {
     struct fixture *x = *state;
     for (uint64_t number = 1; number <= 3; number++)
-        push(x, number);
+        pushes_push(x, number);
     restart(x);
 
     struct mr_feature feature = mr_feature_table("rows", DIM);
@@ -186,7 +186,7 @@ TEST(test_nothing_was_saved, set_up, tear_down)
     feature.learning_rate = 1;
     assert_int_equal(mr_create(x->client, NULL, &feature, 1, &x->table), MR_OK);
     for (uint64_t number = 1; number <= 3; number++)
-        assert_int_equal(push(x, number), 0);
+        assert_int_equal(pushes_push(x, number), 0);
     check_rows(x, 3);
 }
 

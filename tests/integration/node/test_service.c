@@ -70,7 +70,7 @@ static void expect_message(struct fixture *x, const char *begins)
 
 /* ---- the node and its log ---- */
 
-static struct fixture *make(void)
+static struct fixture *service_make(void)
 {
     struct fixture *x = calloc(1, sizeof(*x));
     assert_non_null(x);
@@ -82,7 +82,7 @@ static struct fixture *make(void)
 }
 
 /* Starts the node with its standard error at `fd`. */
-static void start(struct fixture *x, int fd, const char *const *settings)
+static void service_start(struct fixture *x, int fd, const char *const *settings)
 {
     const int before = dup(STDERR_FILENO);
     assert_true(before >= 0 && dup2(fd, STDERR_FILENO) >= 0);
@@ -95,11 +95,11 @@ static void start_with_log(struct fixture *x, const char *const *settings)
 {
     const int fd = open(x->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    start(x, fd, settings);
+    service_start(x, fd, settings);
     close(fd);
 }
 
-static void end(struct fixture *x)
+static void service_end(struct fixture *x)
 {
     if (x->socket >= 0)
         close(x->socket);
@@ -198,7 +198,7 @@ static void need_systemd(void)
 TEST(systemd_is_told)
 {
     need_systemd();
-    struct fixture *x = make();
+    struct fixture *x = service_make();
     char path[96];
     snprintf(path, sizeof(path), "%s/notify", x->directory);
     x->socket = listen_at(path);
@@ -222,14 +222,14 @@ TEST(systemd_is_told)
     expect_message(x, "STOPPING=1");
     unsetenv("NOTIFY_SOCKET");
     unsetenv("WATCHDOG_USEC");
-    end(x);
+    service_end(x);
 }
 
 /* Without a watchdog there is no WATCHDOG=1. */
 TEST(nobody_watches)
 {
     need_systemd();
-    struct fixture *x = make();
+    struct fixture *x = service_make();
     char path[96];
     snprintf(path, sizeof(path), "%s/notify", x->directory);
     x->socket = listen_at(path);
@@ -243,7 +243,7 @@ TEST(nobody_watches)
         assert_true(next_message(x, WAIT_MS));
     }
     unsetenv("NOTIFY_SOCKET");
-    end(x);
+    service_end(x);
 }
 
 /* ---- the journal ---- */
@@ -312,7 +312,7 @@ static void hang_up(const struct fixture *x)
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
 }
 
-static void create(struct mr_client *client, const char *name)
+static void service_create(struct mr_client *client, const char *name)
 {
     struct mr_feature table = mr_feature_table(name, 4);
     uint32_t id;
@@ -322,13 +322,13 @@ static void create(struct mr_client *client, const char *name)
 
 TEST(the_configuration_is_read_again)
 {
-    struct fixture *x = make();
+    struct fixture *x = service_make();
     char broken[128];
     start_with_log(x, (const char *const[]){"log.format=json", NULL});
     static char text[TEXT_BYTES];
     read_file(x->node.config, text);
     struct mr_client *client = node_fixture_connect(&x->node);
-    create(client, "first");
+    service_create(client, "first");
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
     assert_int_equal(status.last_good_id, 0);
@@ -341,7 +341,7 @@ TEST(the_configuration_is_read_again)
     assert_int_equal(count_in_log(x, "\"key\":\"checkpoint.keep\",\"old\":\"3\",\"new\":\"5\""), 1);
     assert_int_equal(count_in_log(x, "\"key\":\"log.level\",\"old\":\"info\",\"new\":\"debug\""), 1);
     wait_log(x, "\"event\":\"saved\"", 1);
-    create(client, "second");
+    service_create(client, "second");
     wait_log(x, "\"level\":\"debug\"", 1);
 
     /* A file with a mistake changes nothing, and its line is named. */
@@ -366,7 +366,7 @@ TEST(the_configuration_is_read_again)
     mr_client_destroy(client);
     node_fixture_stop(&x->node);
     check_lines(x);
-    end(x);
+    service_end(x);
 }
 
 /* systemd's directory is one of the test's, in a mount namespace of its own. It is the last test, as its
@@ -374,7 +374,7 @@ TEST(the_configuration_is_read_again)
 TEST(the_journal_gets_lines)
 {
     need_systemd();
-    struct fixture *x = make();
+    struct fixture *x = service_make();
     struct stat at;
     int stream[2];
     char name[64], text[64];
@@ -388,7 +388,7 @@ TEST(the_journal_gets_lines)
     assert_int_equal(fstat(stream[1], &at), 0);
     snprintf(text, sizeof(text), "%ju:%ju", (uintmax_t)at.st_dev, (uintmax_t)at.st_ino);
     setenv("JOURNAL_STREAM", text, 1);
-    start(x, stream[1], (const char *const[]){"node.key_file=", NULL});
+    service_start(x, stream[1], (const char *const[]){"node.key_file=", NULL});
     unsetenv("JOURNAL_STREAM");
     expect_entry(x, "no_key");
     assert_true(has_field(x, "PRIORITY=4"));
@@ -404,7 +404,7 @@ TEST(the_journal_gets_lines)
     assert_int_equal(recv(stream[0], text, sizeof(text), MSG_DONTWAIT), -1); /* nothing twice */
     close(stream[0]);
     close(stream[1]);
-    end(x);
+    service_end(x);
 }
 
 int main(int argc, char **argv)

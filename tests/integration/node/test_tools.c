@@ -38,7 +38,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void run(struct fixture *x, const char *arguments)
+static void tools_run(struct fixture *x, const char *arguments)
 {
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s %s --server %s", millrace, arguments,
                 x->node.address);
@@ -50,7 +50,7 @@ static json_t *run_json(struct fixture *x, const char *arguments)
     char with_json[256];
     json_error_t error;
     snprintf(with_json, sizeof(with_json), "%s --json", arguments);
-    run(x, with_json);
+    tools_run(x, with_json);
     program_expect(&x->result, 0, "");
 
     json_t *value = json_loads(x->result.out, 0, &error);
@@ -62,7 +62,7 @@ static json_t *run_json(struct fixture *x, const char *arguments)
 
 static void expect_text(struct fixture *x, const char *arguments, const char *says)
 {
-    run(x, arguments);
+    tools_run(x, arguments);
     program_expect(&x->result, 0, "");
     if (strstr(x->result.out, says) == NULL)
         fail_msg("\"%s\" is not in:\n%s", says, x->result.out);
@@ -70,7 +70,7 @@ static void expect_text(struct fixture *x, const char *arguments, const char *sa
 
 static void expect_refused(struct fixture *x, const char *arguments, int code, const char *says)
 {
-    run(x, arguments);
+    tools_run(x, arguments);
     program_expect(&x->result, code, says);
     assert_ptr_equal(strchr(x->result.err, '\n'), x->result.err + strlen(x->result.err) - 1); /* one line */
 }
@@ -149,7 +149,7 @@ TEST(test_list, set_up, tear_down)
     struct fixture *x = *state;
     struct mr_feature found;
     uint64_t keys[KEYS];
-    run(x, CREATE);
+    tools_run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     assert_int_equal(mr_lookup(x->client, NULL, only_feature(x, &found), keys, KEYS, NULL), MR_OK);
@@ -182,7 +182,7 @@ TEST(test_freeze_and_drop, set_up, tear_down)
     struct mr_feature found;
     float gradient[DIM] = {1};
     uint64_t key = 1;
-    run(x, CREATE);
+    tools_run(x, CREATE);
 
     uint32_t id = only_feature(x, &found);
     json_t *frozen = run_json(x, "ctl freeze all");
@@ -229,7 +229,7 @@ static uint64_t wait_in_vain(struct fixture *x, const char *arguments)
 {
     uint64_t before = newest_save(x);
     for (uint32_t tries = 1;; tries++) {
-        run(x, arguments);
+        tools_run(x, arguments);
         uint64_t number = newest_save(x);
 
         if (x->result.code != 1 || tries == WAIT_TRIES)
@@ -262,7 +262,7 @@ static void check_silence(struct fixture *x)
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, stop_server, x), 0);
-    run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 1500");
+    tools_run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 1500");
     assert_int_equal(pthread_join(thread, NULL), 0);
     netns_resume(x->node.server.pid);
     program_expect(&x->result, 3, "the deadline has passed");
@@ -298,7 +298,7 @@ TEST(test_checkpoints, set_up, tear_down)
     struct mr_feature found;
     uint64_t keys[KEYS];
     json_t *status;
-    run(x, CREATE);
+    tools_run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
 
@@ -407,7 +407,7 @@ TEST(test_stats, set_up, tear_down)
     struct fixture *x = *state;
     uint64_t features, keys[KEYS];
     struct mr_feature found;
-    run(x, CREATE);
+    tools_run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     assert_int_equal(mr_lookup(x->client, NULL, only_feature(x, &found), keys, KEYS, NULL), MR_OK);

@@ -65,7 +65,7 @@ static uint64_t key_of(uint32_t index)
     return (uint64_t)index * 0x9e3779b97f4a7c15u;
 }
 
-static uint32_t create(struct fixture *x, const struct mr_feature *feature)
+static uint32_t values_create(struct fixture *x, const struct mr_feature *feature)
 {
     uint32_t id;
     assert_int_equal(mr_create(x->client, NULL, feature, 1, &id), MR_OK);
@@ -179,7 +179,7 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
 
-    uint32_t table = create(x, &f);
+    uint32_t table = values_create(x, &f);
 
     look_up_read_only(x, table, keys, KEYS, by_key);
     assert_int_equal(mr_freeze(x->client, NULL, 1), MR_OK);
@@ -269,7 +269,7 @@ static uint32_t begin_model(struct fixture *x, struct model *m, const struct mr_
 {
     uint64_t keys[KEYS];
     float rows[KEYS * DIM];
-    uint32_t table = create(x, feature);
+    uint32_t table = values_create(x, feature);
     memset(m, 0, sizeof(*m));
     m->feature = *feature;
     for (uint32_t i = 0; i < KEYS; i++)
@@ -458,7 +458,7 @@ TEST(test_gradients_that_are_no_numbers, set_up, tear_down)
     struct mr_feature f = learning("nan", MR_OPT_ADAGRAD);
     uint64_t keys[2] = {key_of(1), key_of(2)};
     float before[2 * DIM], after[2 * DIM], gradients[2 * DIM];
-    uint32_t table = create(x, &f);
+    uint32_t table = values_create(x, &f);
     for (uint32_t d = 0; d < 2 * DIM; d++)
         gradients[d] = 1;
     gradients[2] = NAN;
@@ -489,7 +489,7 @@ TEST(test_variable, set_up, tear_down)
     f.optimizer_args[0] = 0.5f;
     f.clip_norm = 3;
 
-    uint32_t id = create(x, &f);
+    uint32_t id = values_create(x, &f);
 
     for (uint32_t i = 0; i < ELEMENTS; i++) {
         values[i] = (double)(sent[i] = random_gradient(&random));

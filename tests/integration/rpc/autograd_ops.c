@@ -18,8 +18,8 @@ static void kept_free(void *arg)
     free(kept);
 }
 
-static enum mr_status keep(struct mr_rpc_call *call, const struct mr_tensor *first,
-                           const struct mr_tensor *second)
+static enum mr_status autograd_ops_keep(struct mr_rpc_call *call, const struct mr_tensor *first,
+                                        const struct mr_tensor *second)
 {
     struct kept *kept = calloc(1, sizeof(*kept));
     const struct mr_tensor *both[2] = {first, second};
@@ -52,7 +52,7 @@ static enum mr_status result_like(struct mr_rpc_call *call, const struct mr_tens
 
 /* ---- element by element ---- */
 
-static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
+static enum mr_status autograd_ops_add(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     const float *x = a[0].tensor.data, *y = a[1].tensor.data;
     float *out;
@@ -82,7 +82,7 @@ static enum mr_status product(struct mr_rpc_call *call, const struct mr_tensor *
 static enum mr_status mul(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     enum mr_status status = product(call, &a[0].tensor, &a[1].tensor);
-    return status == MR_OK ? keep(call, &a[0].tensor, &a[1].tensor) : status;
+    return status == MR_OK ? autograd_ops_keep(call, &a[0].tensor, &a[1].tensor) : status;
 }
 
 static enum mr_status mul_back(struct mr_rpc_call *call, void *saved, const struct mr_tensor *g,
@@ -102,7 +102,7 @@ static enum mr_status squash(struct mr_rpc_call *call, const struct mr_tensor *a
     for (uint64_t i = 0; status == MR_OK && i < elements(a); i++)
         out[i] = is_tanh ? tanhf(x[i]) : 1 / (1 + expf(-x[i]));
     result.data = out;
-    return status == MR_OK ? keep(call, &result, NULL) : status;
+    return status == MR_OK ? autograd_ops_keep(call, &result, NULL) : status;
 }
 
 static enum mr_status squash_back(struct mr_rpc_call *call, const struct kept *kept,
@@ -167,7 +167,7 @@ static enum mr_status matmul(struct mr_rpc_call *call, const struct mr_value *a,
         return mr_rpc_fail(call, "the matrices do not fit");
     enum mr_status status = multiply(call, &a[0].tensor, false, &a[1].tensor, false);
 
-    return status == MR_OK ? keep(call, &a[0].tensor, &a[1].tensor) : status;
+    return status == MR_OK ? autograd_ops_keep(call, &a[0].tensor, &a[1].tensor) : status;
 }
 
 static enum mr_status matmul_back(struct mr_rpc_call *call, void *saved, const struct mr_tensor *g,
@@ -189,7 +189,8 @@ static enum mr_status halves(struct mr_rpc_call *call, const struct mr_tensor *a
 }
 
 /* The second under the first; what is missing is 0. */
-static enum mr_status join(struct mr_rpc_call *call, const struct mr_tensor *a, const struct mr_tensor *b)
+static enum mr_status autograd_ops_join(struct mr_rpc_call *call, const struct mr_tensor *a,
+                                        const struct mr_tensor *b)
 {
     struct mr_tensor shape = mr_tensor_2d(MR_F32, 2 * a->dims[0], a->dims[1], NULL);
     float *out;
@@ -212,12 +213,12 @@ static enum mr_status chunk(struct mr_rpc_call *call, const struct mr_value *a, 
 static enum mr_status chunk_back(struct mr_rpc_call *call, void *saved, const struct mr_tensor *g,
                                  uint32_t count)
 {
-    return join(call, &g[0], &g[1]);
+    return autograd_ops_join(call, &g[0], &g[1]);
 }
 
 static enum mr_status concat(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
-    return join(call, &a[0].tensor, &a[1].tensor);
+    return autograd_ops_join(call, &a[0].tensor, &a[1].tensor);
 }
 
 static enum mr_status concat_back(struct mr_rpc_call *call, void *saved, const struct mr_tensor *g,
@@ -238,7 +239,7 @@ static enum mr_status mean(struct mr_rpc_call *call, const struct mr_value *a, u
     for (uint64_t i = 0; i < elements(&a[0].tensor); i++)
         sum += (double)x[i];
     *out = (float)(sum / (double)elements(&a[0].tensor));
-    return keep(call, &a[0].tensor, NULL);
+    return autograd_ops_keep(call, &a[0].tensor, NULL);
 }
 
 static enum mr_status mean_back(struct mr_rpc_call *call, void *saved, const struct mr_tensor *g,
@@ -266,8 +267,8 @@ static enum mr_status return_all(struct mr_rpc_call *call, enum mr_status status
     return status;
 }
 
-static enum mr_status apply(struct mr_rpc_call *call, const char *name, const struct mr_value *a,
-                            uint32_t count)
+static enum mr_status autograd_ops_apply(struct mr_rpc_call *call, const char *name, const struct mr_value *a,
+                                         uint32_t count)
 {
     struct mr_rpc_result *result = NULL;
     enum mr_status status = mr_autograd_apply(mr_rpc_context(call), name, a, count, &result);
@@ -276,8 +277,8 @@ static enum mr_status apply(struct mr_rpc_call *call, const char *name, const st
 
 static enum mr_status pair(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
-    enum mr_status status = apply(call, "tanh", a, 1);
-    return status == MR_OK ? apply(call, "sigmoid", a + 1, 1) : status;
+    enum mr_status status = autograd_ops_apply(call, "tanh", a, 1);
+    return status == MR_OK ? autograd_ops_apply(call, "sigmoid", a + 1, 1) : status;
 }
 
 static enum mr_status here(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
@@ -292,7 +293,7 @@ static enum mr_status here(struct mr_rpc_call *call, const struct mr_value *a, u
             return mr_rpc_fail(call, "%s", mr_rpc_last_error());
         values[i - 1] = *kept;
     }
-    return apply(call, a[0].string.text, values, count - 1);
+    return autograd_ops_apply(call, a[0].string.text, values, count - 1);
 }
 
 static enum mr_status on(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
@@ -307,7 +308,11 @@ static enum mr_status on(struct mr_rpc_call *call, const struct mr_value *a, uin
 #define MATRIX "f32[?,?]"
 
 const struct mr_rpc_function autograd_ops[AUTOGRAD_OPS] = {
-    {.name = "add", .arguments = MATRIX ", " MATRIX, .results = MATRIX, .run = add, .backward = add_back},
+    {.name = "add",
+     .arguments = MATRIX ", " MATRIX,
+     .results = MATRIX,
+     .run = autograd_ops_add,
+     .backward = add_back},
     {.name = "mul", .arguments = MATRIX ", " MATRIX, .results = MATRIX, .run = mul, .backward = mul_back},
     {.name = "tanh", .arguments = MATRIX, .results = MATRIX, .run = tanh_, .backward = tanh_back},
     {.name = "sigmoid", .arguments = MATRIX, .results = MATRIX, .run = sigmoid, .backward = sigmoid_back},

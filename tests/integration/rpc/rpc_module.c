@@ -44,7 +44,8 @@ static enum mr_status refuse(struct mr_rpc_call *call, const struct mr_value *ar
 }
 
 /* Calls "whoami" of that worker, and gives its answer back. */
-static enum mr_status ask(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status rpc_module_ask(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t argument_count)
 {
     struct mr_rpc_result *result;
     enum mr_status status =
@@ -113,8 +114,8 @@ static void object_destroy(void *object)
     atomic_fetch_sub(&objects, 1);
 }
 
-static enum mr_status make(struct mr_rpc_call *call, const struct mr_value *arguments,
-                           uint32_t argument_count)
+static enum mr_status rpc_module_make(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                      uint32_t argument_count)
 {
     void *object = malloc(1);
     (void)arguments;
@@ -180,12 +181,12 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
     static const struct mr_rpc_function functions[] = {
         {.name = "scale", .arguments = "f32[...]", .results = "f32[...]", .run = scale},
         {.name = "refuse", .arguments = "i64", .results = "", .run = refuse},
-        {.name = "ask", .arguments = "i64", .results = "string", .run = ask},
+        {.name = "ask", .arguments = "i64", .results = "string", .run = rpc_module_ask},
         {.name = "whoami", .arguments = "", .results = "string", .run = whoami},
         {.name = "begin_calling", .arguments = "i64", .results = "", .run = begin_calling},
         {.name = "hold", .arguments = "string", .results = "string", .run = hold},
         {.name = "held", .arguments = "", .results = "i64", .run = count_held, .flags = MR_RPC_INLINE},
-        {.name = "make", .arguments = "", .results = "object", .run = make},
+        {.name = "make", .arguments = "", .results = "object", .run = rpc_module_make},
         {.name = "objects", .arguments = "", .results = "i64", .run = count_objects},
         {.name = "lives", .arguments = "", .results = "i64", .run = count_lives},
         {.name = "may_run_on", .arguments = "i64", .results = "i64", .run = may_run_on},

@@ -29,7 +29,7 @@ struct joining {
     char error[512];
 };
 
-static void *join(void *arg)
+static void *join_rpc(void *arg)
 {
     struct joining *j = arg;
     struct mr_rpc_options options = {.rendezvous = j->place != NULL ? j->place : j->workers->rendezvous,
@@ -58,7 +58,7 @@ void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t coun
                                       .rank = first + i,
                                       .place = workers->places[i],
                                       .listen = workers->listens[i]};
-        assert_int_equal(pthread_create(&threads[i], NULL, join, &joining[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, join_rpc, &joining[i]), 0);
     }
     for (uint32_t i = 0; i < count; i++) {
         pthread_join(threads[i], NULL);
@@ -110,7 +110,7 @@ pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*
     if (pid > 0)
         return pid;
     end_with_test(test);
-    join(&joining);
+    join_rpc(&joining);
     if (joining.status != MR_OK)
         fprintf(stderr, "%s\n", joining.error);
     else if (then != NULL)
@@ -127,8 +127,8 @@ void rpc_workers_refused(enum mr_status got, enum mr_status expected, const char
                  mr_rpc_last_error());
 }
 
-static struct mr_rpc_result *call(struct mr_rpc *rpc, uint32_t to, const char *function,
-                                  const struct mr_value *arguments, uint32_t argument_count)
+static struct mr_rpc_result *rpc_workers_call(struct mr_rpc *rpc, uint32_t to, const char *function,
+                                              const struct mr_value *arguments, uint32_t argument_count)
 {
     struct mr_rpc_result *result;
     if (mr_rpc_sync(rpc, to, function, arguments, argument_count, NULL, &result) != MR_OK)
@@ -140,7 +140,7 @@ static struct mr_rpc_result *call(struct mr_rpc *rpc, uint32_t to, const char *f
 int64_t rpc_workers_i64(struct mr_rpc *rpc, uint32_t to, const char *function,
                         const struct mr_value *arguments, uint32_t argument_count)
 {
-    struct mr_rpc_result *result = call(rpc, to, function, arguments, argument_count);
+    struct mr_rpc_result *result = rpc_workers_call(rpc, to, function, arguments, argument_count);
     int64_t value = mr_rpc_result_value(result, 0)->i64;
     mr_rpc_result_free(result);
     return value;
@@ -149,7 +149,7 @@ int64_t rpc_workers_i64(struct mr_rpc *rpc, uint32_t to, const char *function,
 void rpc_workers_string(struct mr_rpc *rpc, uint32_t to, const char *function,
                         const struct mr_value *arguments, uint32_t argument_count, const char *expected)
 {
-    struct mr_rpc_result *result = call(rpc, to, function, arguments, argument_count);
+    struct mr_rpc_result *result = rpc_workers_call(rpc, to, function, arguments, argument_count);
     assert_string_equal(mr_rpc_result_value(result, 0)->string.text, expected);
     mr_rpc_result_free(result);
 }

@@ -99,7 +99,7 @@ static const struct mr_rpc_function functions[] = {
     {.name = "die", .run = die},
 };
 
-static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address)
+static struct mr_rpc *join_rpc(uint32_t rank, uint32_t world_size, const char *address)
 {
     struct mr_rpc_options options = {.functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
@@ -138,7 +138,7 @@ static void *call_often(void *arg)
 /* Several threads, each worker calling the others and itself. */
 static int all_call_all(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address);
+    struct mr_rpc *rpc = join_rpc(rank, 3, address);
     pthread_t threads[THREADS];
     int failed = rpc == NULL;
     for (uint32_t i = 0; rpc != NULL && i < THREADS; i++)
@@ -163,7 +163,7 @@ TEST(threads_of_all_workers_call_each_other)
 /* It is killed in the middle of a call; the third worker goes on, and both leave without it. */
 static int watch_one_die(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address);
+    struct mr_rpc *rpc = join_rpc(rank, 3, address);
     int failed = rpc == NULL;
     if (rpc == NULL)
         return 1;
@@ -248,7 +248,7 @@ static bool mirror_long(struct mr_rpc *rpc, const float *floats)
 
 static int send_long(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 2, address);
+    struct mr_rpc *rpc = join_rpc(rank, 2, address);
     float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof(*floats)) : NULL;
     bool right = rpc != NULL && (rank == 0 || floats != NULL);
     for (uint32_t i = 0; right && rank == 1 && i < LONG_FLOATS; i++)
@@ -340,7 +340,7 @@ static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, str
 static int end_from(uint32_t turn, const char *address)
 {
     float *floats = calloc(LARGE, sizeof(*floats));
-    struct mr_rpc *rpc = join(1, 2, address);
+    struct mr_rpc *rpc = join_rpc(1, 2, address);
     struct handles h;
     bool right = floats != NULL && rpc != NULL;
     if (right)
@@ -357,7 +357,7 @@ static int end_from(uint32_t turn, const char *address)
 
 static int serve_who_ends(uint32_t turn, const char *address)
 {
-    struct mr_rpc *rpc = join(0, 2, address);
+    struct mr_rpc *rpc = join_rpc(0, 2, address);
     int failed = rpc == NULL || mr_rpc_shutdown(rpc, 0) != MR_OK;
     mr_rpc_destroy(rpc);
     return failed;

@@ -100,7 +100,7 @@ TEST(pipeline_learns)
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, TRAIN = 1600, TEST = 200 };
 
-static void put(FILE *file, uint32_t number)
+static void rpc_examples_put(FILE *file, uint32_t number)
 {
     const uint8_t bytes[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16), (uint8_t)(number >> 8),
                               (uint8_t)number};
@@ -123,12 +123,12 @@ static void write_pictures(const char *directory, const char *images_name, const
 {
     FILE *images = open_in(directory, images_name), *labels = open_in(directory, labels_name);
     uint64_t state = count;
-    put(images, 0x803);
-    put(images, count);
-    put(images, SIDE);
-    put(images, SIDE);
-    put(labels, 0x801);
-    put(labels, count);
+    rpc_examples_put(images, 0x803);
+    rpc_examples_put(images, count);
+    rpc_examples_put(images, SIDE);
+    rpc_examples_put(images, SIDE);
+    rpc_examples_put(labels, 0x801);
+    rpc_examples_put(labels, count);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t picture[PIXELS], label = (uint8_t)(i % 10);
         for (int p = 0; p < PIXELS; p++) {

@@ -20,7 +20,7 @@ struct world {
     uint32_t labels[BATCH];
 };
 
-static void join(struct world *w, uint32_t parts)
+static void rpc_layers_join(struct world *w, uint32_t parts)
 {
     struct mr_rpc_function functions[PS_MODEL_FUNCTIONS + 1];
     struct mr_rpc_options options = {.functions = functions, .function_count = PS_MODEL_FUNCTIONS + 1};
@@ -49,8 +49,9 @@ static void leave(struct world *w)
     mr_rpc_destroy(w->rpc);
 }
 
-static struct mr_rpc_result *call(struct world *w, const char *function, const struct mr_value *arguments,
-                                  uint32_t count, struct mr_autograd *context)
+static struct mr_rpc_result *rpc_layers_call(struct world *w, const char *function,
+                                             const struct mr_value *arguments, uint32_t count,
+                                             struct mr_autograd *context)
 {
     const struct mr_rpc_call_options options = {.context = context};
     struct mr_rpc_result *result;
@@ -109,7 +110,7 @@ static void check_training(struct world *w, const struct direct *d)
     assert_int_equal(mr_autograd_begin(w->rpc, &context), MR_OK);
     assert_int_equal(mr_autograd_leaf(context, mr_tensor_2d(MR_F32, BATCH, INPUTS, w->input), &leaf), MR_OK);
     const struct mr_value forward[] = {mr_value_rref(w->network), mr_value_i64(3), leaf};
-    struct mr_rpc_result *output = call(w, "layers.forward", forward, 3, context), *loss;
+    struct mr_rpc_result *output = rpc_layers_call(w, "layers.forward", forward, 3, context), *loss;
     assert_close(mr_rpc_result_value(output, 0)->tensor.data, d->output[0], BATCH * CLASSES);
     const struct mr_value arguments[] = {*mr_rpc_result_value(output, 0),
                                          mr_value_tensor(mr_tensor_1d(MR_U32, BATCH, w->labels))};
@@ -133,15 +134,15 @@ TEST(parts_make_no_difference)
     for (uint32_t parts = 1; parts <= 3; parts += 2) {
         struct world w;
         struct direct d;
-        join(&w, parts);
+        rpc_layers_join(&w, parts);
         run_direct(&w, &d);
         check_training(&w, &d);
         check_training(&w, &d);
         const struct mr_value input = mr_value_tensor(mr_tensor_2d(MR_F32, BATCH, INPUTS, w.input));
         const struct mr_value forward[] = {mr_value_rref(w.network), mr_value_i64(3), input},
                               evaluate[] = {mr_value_rref(w.network), input};
-        struct mr_rpc_result *outputs[] = {call(&w, "layers.forward", forward, 3, NULL),
-                                           call(&w, "layers.evaluate", evaluate, 2, NULL)};
+        struct mr_rpc_result *outputs[] = {rpc_layers_call(&w, "layers.forward", forward, 3, NULL),
+                                           rpc_layers_call(&w, "layers.evaluate", evaluate, 2, NULL)};
         for (int i = 0; i < 2; i++) {
             const struct mr_tensor *t = &mr_rpc_result_value(outputs[i], 0)->tensor;
             assert_int_equal(t->rank, 2);
@@ -167,9 +168,9 @@ TEST(what_is_wrong_is_told)
 {
     struct world w;
     struct mr_rref *broken, *number;
-    join(&w, 1);
+    rpc_layers_join(&w, 1);
     const struct mr_value network = mr_value_rref(w.network);
-    struct mr_rpc_result *parameter = call(&w, "layers.parameter", &network, 1, NULL);
+    struct mr_rpc_result *parameter = rpc_layers_call(&w, "layers.parameter", &network, 1, NULL);
     const struct mr_value no_network[] = {*mr_rpc_result_value(parameter, 0),
                                           mr_value_tensor(mr_tensor_2d(MR_F32, BATCH, INPUTS, w.input))};
     refused(&w, "layers.evaluate", no_network, 2,

@@ -20,14 +20,14 @@ struct fixture {
     struct node_network network;
 };
 
-static void join(struct fixture *x)
+static void rpc_layers_node_join(struct fixture *x)
 {
     x->workers =
         (struct rpc_workers){.world_size = 2, .dead_after_ms = DEAD_AFTER_MS, .rendezvous = x->node.address};
     rpc_workers_join(&x->workers, 1, 1);
 }
 
-static void start(struct fixture *x)
+static void rpc_layers_node_start(struct fixture *x)
 {
     static char with_module[1024];
     const char *const settings[] = {"rpc.world_size=2",    "rpc.name=server", "rpc.rank=0",
@@ -35,7 +35,7 @@ static void start(struct fixture *x)
     snprintf(with_module, sizeof(with_module), "rpc.module=%s parts 2", module);
     *x = (struct fixture){0};
     node_fixture_start(&x->node, 1, settings);
-    join(x);
+    rpc_layers_node_join(x);
 }
 
 static void make_network(struct fixture *x, const char *name)
@@ -57,7 +57,7 @@ TEST(a_node_trains_a_network)
 {
     struct fixture x;
     float first, last = 0;
-    start(&x);
+    rpc_layers_node_start(&x);
     make_network(&x, NULL);
     first = train(&x, 0);
     for (int64_t step = 1; step < STEPS; step++)
@@ -72,7 +72,7 @@ TEST(a_node_trains_a_network)
 TEST(a_node_ends_with_a_network)
 {
     struct fixture x;
-    start(&x);
+    rpc_layers_node_start(&x);
     make_network(&x, NULL);
     (void)train(&x, 0);
     node_fixture_stop(&x.node); /* checks that it ends well */
@@ -124,14 +124,14 @@ static void leave_dead_world(struct fixture *x)
 TEST(a_killed_node_goes_on_where_it_saved)
 {
     struct fixture x, undisturbed;
-    start(&undisturbed);
+    rpc_layers_node_start(&undisturbed);
     make_network(&undisturbed, "net");
     assert_int_equal(steps_of(&undisturbed), 0);
     train_from(&undisturbed, 0, STEPS);
     struct mr_rpc_result *expected = fetch(&undisturbed);
     node_fixture_stop(&undisturbed.node);
 
-    start(&x);
+    rpc_layers_node_start(&x);
     make_network(&x, "net");
     struct mr_client *client = node_fixture_connect(&x.node);
     train_from(&x, 0, SAVED / 2);
@@ -151,7 +151,7 @@ TEST(a_killed_node_goes_on_where_it_saved)
     node_fixture_kill(&x.node);
     node_fixture_restart(&x.node);
 
-    join(&x);
+    rpc_layers_node_join(&x);
     make_network(&x, "net");
     assert_int_equal(steps_of(&x), SAVED);
     train_from(&x, SAVED, STEPS);
@@ -193,7 +193,7 @@ TEST(a_parameter_is_saved_and_restored_by_name)
     struct mr_restored restored;
     const struct mr_feature user = mr_feature_table("user", 4);
     uint32_t id;
-    start(&x);
+    rpc_layers_node_start(&x);
     make_network(&x, "net");
     struct mr_client *client = node_fixture_connect(&x.node);
     assert_int_equal(mr_create(client, NULL, &user, 1, &id), MR_OK);
@@ -243,7 +243,7 @@ TEST(a_dropped_parameter_is_a_new_one)
     struct mr_rpc_result *nothing;
     struct fixture x;
     struct mr_rref *network;
-    start(&x);
+    rpc_layers_node_start(&x);
     make_network(&x, "net");
     train_from(&x, 0, 2);
     struct mr_client *client = node_fixture_connect(&x.node);
@@ -258,7 +258,7 @@ TEST(a_dropped_parameter_is_a_new_one)
     node_fixture_kill(&x.node);
     leave_dead_world(&x);
     node_fixture_restart(&x.node);
-    join(&x);
+    rpc_layers_node_join(&x);
     make_network(&x, "net");
     assert_int_equal(steps_of(&x), 0);
     node_fixture_stop(&x.node);

@@ -65,7 +65,7 @@ static void must(enum mr_status status, const char *what)
     _exit(1);
 }
 
-static struct mr_rpc *join(uint32_t rank, uint32_t world_size, struct line_model *model)
+static struct mr_rpc *rpc_optimizer_join(uint32_t rank, uint32_t world_size, struct line_model *model)
 {
     struct mr_rpc_function functions[LINE_FUNCTIONS];
     struct mr_rpc_options options = {
@@ -90,7 +90,7 @@ static int leave(struct mr_rpc *rpc)
 static int own(uint32_t rank, uint32_t world_size)
 {
     struct line_model model = {NULL};
-    struct mr_rpc *rpc = join(rank, world_size, &model);
+    struct mr_rpc *rpc = rpc_optimizer_join(rank, world_size, &model);
     float values[FLOATS];
     for (uint32_t i = 0; i < FLOATS; i++)
         values[i] = line_drawn(rank, i);
@@ -144,7 +144,7 @@ static void copy_values(struct mr_rref *parameter, float *out)
 static int train(uint32_t rank, uint32_t world_size)
 {
     struct line_model none = {NULL};
-    struct mr_rpc *rpc = join(rank, world_size, &none);
+    struct mr_rpc *rpc = rpc_optimizer_join(rank, world_size, &none);
     struct mr_rref *parameters[OWNERS];
     uint32_t number = rank - OWNERS;
     for (uint32_t i = 0; i < OWNERS; i++)
@@ -172,7 +172,7 @@ static int train(uint32_t rank, uint32_t world_size)
 static int train_on(uint32_t rank, uint32_t world_size)
 {
     struct line_model none = {NULL};
-    struct mr_rpc *rpc = join(rank, world_size, &none);
+    struct mr_rpc *rpc = rpc_optimizer_join(rank, world_size, &none);
     struct mr_rref *parameters[OWNERS];
     for (uint32_t i = 0; i < OWNERS; i++)
         sem_wait(&shared->ready[0]);
@@ -195,7 +195,8 @@ static int train_on(uint32_t rank, uint32_t world_size)
 
 /* ---- the tests ---- */
 
-static void start(uint32_t rank, uint32_t world_size, int (*run)(uint32_t rank, uint32_t world_size))
+static void rpc_optimizer_start(uint32_t rank, uint32_t world_size,
+                                int (*run)(uint32_t rank, uint32_t world_size))
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -267,7 +268,7 @@ TEST(trainers_in_turn_as_torch, setup, teardown)
         }
         shared->options = cases[c].options;
         for (uint32_t rank = 0; rank < WORLD; rank++)
-            start(rank, WORLD, rank < OWNERS ? own : train);
+            rpc_optimizer_start(rank, WORLD, rank < OWNERS ? own : train);
         for (uint32_t rank = 0; rank < WORLD; rank++)
             expect_end(rank);
         memcpy(values[c], shared->values, sizeof(values[c]));
@@ -280,9 +281,9 @@ TEST(a_killed_owner_is_named_and_the_others_are_updated, setup, teardown)
     bool changed = false;
     int status = 0;
     shared->options = (struct mr_dist_optimizer_options){.kind = MR_DIST_SGD, .learning_rate = 0.1f};
-    start(0, OWNERS + 1, own);
-    start(1, OWNERS + 1, own);
-    start(2, OWNERS + 1, train_on);
+    rpc_optimizer_start(0, OWNERS + 1, own);
+    rpc_optimizer_start(1, OWNERS + 1, own);
+    rpc_optimizer_start(2, OWNERS + 1, train_on);
     assert_int_equal(waitpid(shared->pids[1], &status, 0), shared->pids[1]);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     expect_end(2);

@@ -50,8 +50,8 @@ static void launch_second(struct routed *x)
 }
 
 /* Each with both modules; `rendezvous` is what both are told. */
-static void start(struct routed *x, const char *world_size, const char *rendezvous, const char *first_rank,
-                  const char *second_rank, bool second_has_ipv6)
+static void rpc_routed_start(struct routed *x, const char *world_size, const char *rendezvous,
+                             const char *first_rank, const char *second_rank, bool second_has_ipv6)
 {
     static char with_module[512], with_layers[512], at[128];
     const struct netns_options cable = {.routed = true};
@@ -162,7 +162,7 @@ static void meet_at_a_program(const char *rendezvous)
 {
     static const char *const names[] = {"w0", "w1", "first", "second"};
     struct routed x;
-    start(&x, "rpc.world_size=4", rendezvous, "rpc.rank=2", "rpc.rank=3", true);
+    rpc_routed_start(&x, "rpc.world_size=4", rendezvous, "rpc.rank=2", "rpc.rank=3", true);
     x.workers.rendezvous = rendezvous;
     x.workers.meet_at_first = true;
     rpc_workers_join(&x.workers, 0, 2);
@@ -201,7 +201,7 @@ TEST(families_are_mixed)
     static const char *const names[] = {"first", "second", "w2", "w3", "w4", "w5"};
     struct mr_value rank = mr_value_i64(IPV6);
     struct routed x;
-    start(&x, "rpc.world_size=6", NETNS_SERVER_IPV4 ":7700", "rpc.rank=0", "rpc.rank=1", false);
+    rpc_routed_start(&x, "rpc.world_size=6", NETNS_SERVER_IPV4 ":7700", "rpc.rank=0", "rpc.rank=1", false);
     x.workers.rendezvous = NETNS_SERVER_IPV4 ":7700";
     start_beside(&x, BESIDE);
     x.workers.places[0] = NETNS_SECOND_IPV4 ":7700," NETNS_SERVER_IPV4 ":7700"; /* any of the nodes */
@@ -234,7 +234,7 @@ TEST(families_are_mixed)
 TEST(a_node_that_is_lost_is_there_again_in_the_next_world)
 {
     struct routed x;
-    start(&x, "rpc.world_size=4", NETNS_SERVER_IPV4 ":7700", "rpc.rank=0", "rpc.rank=1", true);
+    rpc_routed_start(&x, "rpc.world_size=4", NETNS_SERVER_IPV4 ":7700", "rpc.rank=0", "rpc.rank=1", true);
     x.workers.rendezvous = NETNS_SECOND_IPV4 ":7700," NETNS_SERVER_IPV4 ":7700";
     for (uint32_t world = 0; world < 3; world++) {
         rpc_workers_join(&x.workers, 2, 2);

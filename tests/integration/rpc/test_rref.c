@@ -25,7 +25,7 @@ static struct mr_rref *kept;
 
 /* ---- functions ---- */
 
-static void destroy(void *object)
+static void rref_destroy(void *object)
 {
     free(object);
     atomic_fetch_sub(&objects_alive, 1);
@@ -39,10 +39,11 @@ static enum mr_status make_counter(struct mr_rpc_call *call, const struct mr_val
         return mr_rpc_fail(call, "no memory");
     *counter = arguments[0].i64;
     atomic_fetch_add(&objects_alive, 1);
-    return mr_rpc_return_object(call, counter, destroy);
+    return mr_rpc_return_object(call, counter, rref_destroy);
 }
 
-static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status rref_add(struct mr_rpc_call *call, const struct mr_value *arguments,
+                               uint32_t argument_count)
 {
     const struct mr_value *value;
     if (mr_rref_local_value(arguments[0].rref, 0, &value) != MR_OK)
@@ -85,16 +86,16 @@ static enum mr_status read_and_send_on(struct mr_rpc_call *call, const struct mr
     return mr_rpc_return(call, mr_value_i64(sum));
 }
 
-static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *arguments,
-                           uint32_t argument_count)
+static enum mr_status rref_keep(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                uint32_t argument_count)
 {
     kept = arguments[0].rref;
     mr_rref_retain(kept);
     return MR_OK;
 }
 
-static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *arguments,
-                           uint32_t argument_count)
+static enum mr_status rref_drop(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                uint32_t argument_count)
 {
     mr_rref_release(kept);
     return MR_OK;
@@ -114,17 +115,17 @@ static enum mr_status die(struct mr_rpc_call *call, const struct mr_value *argum
 
 static const struct mr_rpc_function functions[] = {
     {.name = "make_counter", .arguments = "i64", .results = "object", .run = make_counter},
-    {.name = "add", .arguments = "ref, i64", .results = "i64", .run = add},
+    {.name = "add", .arguments = "ref, i64", .results = "i64", .run = rref_add},
     {.name = "twice", .arguments = "i64", .results = "i64", .run = twice},
     {.name = "mirror", .arguments = "ref", .results = "ref", .run = mirror},
     {.name = "read_and_send_on", .arguments = "ref, i64", .results = "i64", .run = read_and_send_on},
-    {.name = "keep", .arguments = "ref", .run = keep},
-    {.name = "drop", .run = drop},
+    {.name = "keep", .arguments = "ref", .run = rref_keep},
+    {.name = "drop", .run = rref_drop},
     {.name = "count_objects", .results = "i64", .run = count_objects},
     {.name = "die", .run = die},
 };
 
-static struct mr_rpc *join(uint32_t rank, const char *address)
+static struct mr_rpc *rref_join(uint32_t rank, const char *address)
 {
     struct mr_rpc_options options = {.functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
@@ -157,7 +158,7 @@ static int64_t number_of(struct mr_rpc *rpc, uint32_t to, const char *function, 
 
 static int share_values(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     CHECK(rpc != NULL);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         uint32_t owner = (rank + i) % WORLD, first = (rank + i / WORLD) % WORLD;
@@ -179,7 +180,7 @@ TEST(values_go_round)
 
 static int share_objects(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     struct mr_value argument = mr_value_i64(0);
     struct mr_rref *rrefs[WORLD];
     CHECK(rpc != NULL);
@@ -205,7 +206,7 @@ TEST(objects_are_used_where_they_are)
 
 static int lose_the_owner(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;
@@ -236,7 +237,7 @@ TEST(a_dead_owner_is_named)
  * before. */
 static int lose_the_holder(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     struct mr_value argument = mr_value_i64(4);
     struct mr_rref *rref;
     CHECK(rpc != NULL);
@@ -261,7 +262,7 @@ TEST(what_a_killed_worker_held_is_freed)
 /* Worker 1 passes worker 0's object on to 2, and is killed; 2 has it still. */
 static int lose_the_parent(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;
@@ -293,7 +294,7 @@ TEST(who_passed_it_on_may_die)
 
 static int leave_late(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, address);
+    struct mr_rpc *rpc = rref_join(rank, address);
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;

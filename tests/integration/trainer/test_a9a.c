@@ -88,7 +88,7 @@ static int tear_down(void **state)
 }
 
 /* Runs a subcommand of fm; its JSON. */
-static json_t *run(struct fixture *x, const char *subcommand, const char *options)
+static json_t *a9a_run(struct fixture *x, const char *subcommand, const char *options)
 {
     json_error_t error;
     program_run(&x->node.net, NETNS_CLIENT, &x->result,
@@ -109,7 +109,7 @@ static void reach(struct fixture *x, const char *options, double *auc, double *l
     char training[512];
     snprintf(training, sizeof(training), "%s --trace %s", options, x->traces[2]);
 
-    json_t *trained = run(x, "train", training), *scored = run(x, "evaluate", options);
+    json_t *trained = a9a_run(x, "train", training), *scored = a9a_run(x, "evaluate", options);
 
     assert_int_equal(json_integer_value(json_object_get(trained, "keys")), 123);
     assert_int_equal(json_integer_value(json_object_get(trained, "broken_lines")), 0);

@@ -69,7 +69,7 @@ static void look_up(struct fixture *x, const struct mr_batch *batch)
     mr_reply_free(reply);
 }
 
-static void push(struct fixture *x, const struct mr_batch *batch, float value)
+static void hub_push(struct fixture *x, const struct mr_batch *batch, float value)
 {
     static float gradients[BATCH * HUB_SLOTS * DIM];
     struct mr_batch_gradient gradient = {x->table,
@@ -81,7 +81,7 @@ static void push(struct fixture *x, const struct mr_batch *batch, float value)
     assert_true(applied);
 }
 
-static void note(struct fixture *x, const struct mr_batch *batch)
+static void hub_note(struct fixture *x, const struct mr_batch *batch)
 {
     for (uint32_t i = 0; i < batch->samples; i++) {
         uint32_t sample = hub_fixture_sample(batch, i);
@@ -115,17 +115,17 @@ static uint32_t read_all(struct fixture *x, bool train)
         if (status != MR_OK)
             continue;
         assert_int_in_range(batch.samples, 1, BATCH);
-        note(x, &batch);
+        hub_note(x, &batch);
         look_up(x, &batch);
         if (train)
-            push(x, &batch, 0);
+            hub_push(x, &batch, 0);
         done[turn % TRAINERS] = batch.id;
         mr_reply_free(batch.reply);
         batches++;
     }
 }
 
-static void start(struct fixture *x, const struct mr_sample_plan *plan, struct mr_sample_info *info)
+static void hub_start(struct fixture *x, const struct mr_sample_plan *plan, struct mr_sample_info *info)
 {
     struct mr_sample_info other;
     assert_int_equal(mr_start_sample(x->trainers[0], NULL, plan, info), MR_OK);
@@ -158,7 +158,7 @@ TEST(test_one_pass, set_up, tear_down)
     plan.epochs = 2;
     plan.shuffle_seed = 5;
     plan.run = 1;
-    start(x, &plan, &info);
+    hub_start(x, &plan, &info);
     assert_int_equal(info.samples, SAMPLES);
     assert_int_equal(info.slots, HUB_SLOTS);
     assert_int_equal(info.dense, HUB_DENSE);
@@ -190,7 +190,7 @@ TEST(test_keys, set_up, tear_down)
     while ((status = read_next(x, 0, &done, &batch)) != MR_END_OF_DATA) {
         if (status != MR_OK)
             continue;
-        push(x, &batch, 1);
+        hub_push(x, &batch, 1);
         done = batch.id;
         mr_reply_free(batch.reply);
     }
@@ -217,11 +217,11 @@ TEST(test_held_out, set_up, tear_down)
     struct mr_sample_info train, held_out;
     plan.held_out_share = 0.25;
     plan.shuffle_seed = 11;
-    start(x, &plan, &train);
+    hub_start(x, &plan, &train);
     read_all(x, true);
     check_applied(x, &train);
     plan.part = MR_PART_HELD_OUT;
-    start(x, &plan, &held_out);
+    hub_start(x, &plan, &held_out);
     assert_int_equal(train.samples + held_out.samples, SAMPLES);
     assert_true(held_out.samples > SAMPLES / 8 && held_out.samples < SAMPLES / 2);
     assert_int_equal(mr_freeze(x->server, NULL, 2), MR_OK);
@@ -244,7 +244,7 @@ TEST(test_backpressure, set_up, tear_down)
     hub_fixture_restart(&x->hub);
     for (uint32_t i = 0; i < TRAINERS; i++)
         x->trainers[i] = hub_fixture_connect();
-    start(x, &plan, &info);
+    hub_start(x, &plan, &info);
     WAIT_UNTIL(node_fixture_sum(x->server, "ps.feeds_refused_full") > 0);
     assert_int_equal(read_all(x, true), SAMPLES / 5);
     for (uint32_t i = 0; i < SAMPLES; i++)

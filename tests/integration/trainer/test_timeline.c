@@ -65,7 +65,7 @@ static bool is_of(const json_t *event, const char *name, const char *batch)
            (batch == NULL || strcmp(its, batch) == 0);
 }
 
-static const json_t *find(const json_t *events, const char *name, const char *batch)
+static const json_t *timeline_find(const json_t *events, const char *name, const char *batch)
 {
     size_t i;
     json_t *event;
@@ -88,8 +88,9 @@ static uint32_t check_causality(const json_t *events, double error_us)
         if (!is_of(event, "push_grad_batch", NULL))
             continue;
         const char *batch = json_string_value(json_object_get(json_object_get(event, "args"), "batch"));
-        const json_t *sent = find(events, "send push", batch), *wait = find(events, "wait for push", batch);
-        const json_t *handed = find(events, "hand out", batch);
+        const json_t *sent = timeline_find(events, "send push", batch),
+                     *wait = timeline_find(events, "wait for push", batch);
+        const json_t *handed = timeline_find(events, "hand out", batch);
         if (sent == NULL || wait == NULL || handed == NULL)
             continue;
         const double begin = number(event, "ts"), end = begin + number(event, "dur");
@@ -102,7 +103,7 @@ static uint32_t check_causality(const json_t *events, double error_us)
 }
 
 /* The namespaces are gone with the node. */
-static json_t *join(const struct fixture *x)
+static json_t *timeline_join(const struct fixture *x)
 {
     char line[5 * NODE_PATH_BYTES];
     json_error_t problem;
@@ -133,7 +134,7 @@ TEST(calls_hold_the_work_on_them, set_up, tear_down)
     program_expect(&x->result, 0, "");
     hub_fixture_stop(&x->hub);
     node_fixture_stop(&x->node);
-    json_t *summary = join(x), *joined = json_load_file(x->joined, 0, &problem);
+    json_t *summary = timeline_join(x), *joined = json_load_file(x->joined, 0, &problem);
     assert_non_null(summary);
     assert_non_null(joined);
     assert_true(number(json_array_get(json_object_get(summary, "trainers"), 0), "batches") > 10);

@@ -23,7 +23,7 @@ static void expect_line(const char *says)
         fail_msg("\"%s\" is not one line that says \"%s\"", text, says);
 }
 
-static void save(void)
+static void torchrec_failures_save(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
     enum mr_status saved;
@@ -269,7 +269,7 @@ TEST(test_pushes_survive_the_server, torchrec_setup, torchrec_teardown)
     push_version(&plugin, instance, &rows, 0);
     push_version(&plugin, instance, &other, 0);
     wait_until_saved();
-    save();
+    torchrec_failures_save();
     push_version(&plugin, instance, &rows, 1);
     node_fixture_kill(&node);
     struct outcome o;

@@ -30,12 +30,12 @@ static void *map_shared(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void *create(void)
+static void *cuts_create(void)
 {
     return map_shared(sizeof(struct cuts_outcome));
 }
 
-static void destroy(void *world)
+static void cuts_destroy(void *world)
 {
     (void)munmap(world, sizeof(struct cuts_outcome));
 }
@@ -78,7 +78,7 @@ static int run_apart(struct cuts_outcome *outcome, uint64_t seed, const char *di
     return status;
 }
 
-static void add(const struct cuts_outcome *outcome)
+static void cuts_add(const struct cuts_outcome *outcome)
 {
     atomic_fetch_add(&sums->restores, outcome->restores);
     atomic_fetch_add(&sums->deltas, outcome->deltas);
@@ -93,7 +93,7 @@ static void add(const struct cuts_outcome *outcome)
     atomic_fetch_add(&sums->alters, outcome->alters);
 }
 
-static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
+static bool run_cuts(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
 {
     struct cuts_outcome *outcome = world;
     char directory[64];
@@ -106,7 +106,7 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
     remove_directory(directory);
     *trace = outcome->trace;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        add(outcome);
+        cuts_add(outcome);
         return true;
     }
     if (outcome->why[0] != '\0')
@@ -121,7 +121,8 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
 int main(int argc, char **argv)
 {
     static const struct seeds_program program = {
-        "cuts", "Simulates N worlds in which checkpoints are cut and restored", create, destroy, run};
+        "cuts", "Simulates N worlds in which checkpoints are cut and restored", cuts_create, cuts_destroy,
+        run_cuts};
     sums = map_shared(sizeof(*sums));
     if (sums == NULL)
         return 2;

@@ -78,7 +78,7 @@ void cuts_pusher_create(struct cuts_pusher *p, const struct cuts_work *work, uin
 }
 
 /* Until it is sent. */
-static void push(struct cuts_pusher *p, uint64_t number)
+static void cuts_pusher_push(struct cuts_pusher *p, uint64_t number)
 {
     static float gradients[CUTS_GROUP_KEYS_MAX * CUTS_DIM_MAX];
     const uint32_t group_keys = p->work->group_keys, dim = p->work->feature.dims[0];
@@ -106,7 +106,7 @@ static void *push_all(void *arg)
 {
     struct cuts_pusher *p = arg;
     while (p->step < p->work->pushes) {
-        push(p, ++p->step);
+        cuts_pusher_push(p, ++p->step);
         if (random_one_in(fiber_random(), 3))
             fiber_sleep_ns(random_below(fiber_random(), p->work->pause_ns));
     }
@@ -183,7 +183,7 @@ void cuts_pusher_end(struct cuts_pusher *p)
 {
     const uint64_t last = p->step + 2 * p->work->groups;
     while (p->step < last)
-        push(p, ++p->step);
+        cuts_pusher_push(p, ++p->step);
     read_counts(p, p->client, p->last);
 }
 

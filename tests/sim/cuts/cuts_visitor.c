@@ -96,7 +96,7 @@ static bool alter(struct visitor *v)
 }
 
 /* Is refused while a checkpoint is written. */
-static void drop(struct visitor *v)
+static void cuts_visitor_drop(struct visitor *v)
 {
     const char *name = v->feature.name;
     enum mr_status status;
@@ -110,7 +110,7 @@ static void drop(struct visitor *v)
     cuts_note_drop(v->table, &since);
 }
 
-static bool push(struct visitor *v)
+static bool cuts_visitor_push(struct visitor *v)
 {
     float gradients[KEYS * DIM];
     for (uint32_t i = 0; i < KEYS * DIM; i++)
@@ -125,13 +125,13 @@ static void train(struct visitor *v)
 {
     const uint32_t pushes = 1 + random_below(fiber_random(), PUSHES_MAX);
     while (v->pushes < pushes && !cuts_training_has_ended()) {
-        if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)) ||
+        if (!cuts_visitor_push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)) ||
             (random_one_in(fiber_random(), 4) && !alter(v)))
             return;
         visitor_pause();
     }
     if (check_rows(v) && check_features(v) && random_one_in(fiber_random(), 2))
-        drop(v);
+        cuts_visitor_drop(v);
 }
 
 static void live(struct visitor *v)
@@ -146,7 +146,7 @@ static void live(struct visitor *v)
     mr_client_destroy(v->client);
 }
 
-static void *run(void *arg)
+static void *cuts_visitor_run(void *arg)
 {
     struct visitor v = *(struct visitor *)arg;
     const uint32_t lives = 1 + random_below(fiber_random(), LIVES_MAX);
@@ -164,5 +164,5 @@ struct fiber *cuts_visitor_start(const struct mr_feature *like, uint32_t index)
     struct visitor *v = &visitors[index];
     *v = (struct visitor){.feature = *like, .index = index};
     v->feature.dims[0] = DIM;
-    return fiber_start("visitor", run, v);
+    return fiber_start("visitor", cuts_visitor_run, v);
 }

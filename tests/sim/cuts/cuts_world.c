@@ -85,8 +85,8 @@ void cuts_expect_ok(enum mr_status status, const char *what)
         cuts_fail("%s: %s: %s", what, mr_status_name(status), mr_last_error());
 }
 
-static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void tell(const char *format, ...)
+static void cuts_world_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void cuts_world_tell(const char *format, ...)
 {
     va_list arguments;
     if (!world.verbose)
@@ -114,7 +114,7 @@ void __wrap_mr_log_write(struct mr_log_site *site, const struct mr_log_field *fi
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    tell("node: %s", line);
+    cuts_world_tell("node: %s", line);
 }
 
 int __wrap_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
@@ -256,7 +256,7 @@ static bool is_disturbed(void)
 static void crash_node(void)
 {
     net_server_off(true);
-    tell("the node is killed");
+    cuts_world_tell("the node is killed");
     (void)ps_server_stop(world.server);
     world.server = NULL;
     if (!is_disturbed())
@@ -284,7 +284,7 @@ static void maybe_back_up(void)
         return;
     copy_directory("ckpt", "copy");
     world.has_copy = true;
-    tell("the directory is copied, with checkpoint %llu", (unsigned long long)newest_checkpoint());
+    cuts_world_tell("the directory is copied, with checkpoint %llu", (unsigned long long)newest_checkpoint());
 }
 
 /* While the node is down. */
@@ -295,7 +295,7 @@ static void maybe_put_back(void)
     copy_directory("copy", "ckpt");
     const uint64_t newest = newest_checkpoint();
 
-    tell("the copy is put back, with checkpoint %llu", (unsigned long long)newest);
+    cuts_world_tell("the copy is put back, with checkpoint %llu", (unsigned long long)newest);
     world.disturbed.put_backs++;
     world.outcome->put_backs++;
     world.restored.id = 0;
@@ -341,7 +341,7 @@ static void check_dropped(void)
 static void restart_node(void)
 {
     world.config.cores_count = 1 + below(CORES_MAX);
-    tell("the node comes back with %u cores", (uint32_t)world.config.cores_count);
+    cuts_world_tell("the node comes back with %u cores", (uint32_t)world.config.cores_count);
     start_node();
     /* Calls to cores that are no more would be cancelled. */
     mr_client_destroy(world.client);
@@ -452,8 +452,8 @@ static void save_once(uint64_t give_up_ns)
     const uint64_t from_ns = fiber_now_ns();
     uint64_t number;
     enum mr_status status = mr_save(world.client, NULL, &options, NULL, &number);
-    tell("save: kind %u, step %llu: %s", (uint32_t)options.kind, (unsigned long long)options.step,
-         mr_status_name(status));
+    cuts_world_tell("save: kind %u, step %llu: %s", (uint32_t)options.kind, (unsigned long long)options.step,
+                    mr_status_name(status));
     if (status == MR_OK)
         follow(number, from_ns, give_up_ns, &options);
     else if (!is_explained(status, &options))
@@ -516,7 +516,7 @@ static void restore_once(void)
     world.disturbed.restores++; /* for those who came meanwhile */
     world.restored = by_hand;
     world.outcome->by_hand++;
-    tell("checkpoint %llu is restored by hand", (unsigned long long)by_hand.id);
+    cuts_world_tell("checkpoint %llu is restored by hand", (unsigned long long)by_hand.id);
 }
 
 static void disturb_once(void)
@@ -653,7 +653,7 @@ static void check_checkpoints(void)
         check_checkpoint(ids[i]);
 }
 
-static void *run(void *arg)
+static void *cuts_world_run(void *arg)
 {
     struct fiber *visitors[CUTS_VISITORS] = {NULL};
     set_wall_clock(arg);
@@ -690,15 +690,16 @@ void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_ou
     net_begin(&faults);
     cuts_rows_begin(&world.work.feature);
     fibers_begin(seed ^ UINT64_C(0x5DEECE66D), ONE_OF(200, 2000, 20000), ONE_OF(40, 400));
-    tell("%u cores, %u trainers of %u pushes to %u groups of %u rows of %u, deltas %u, every %u steps, %u "
-         "kills, %u restores, %u visitors, %s, %u bytes for a replay",
-         (uint32_t)world.config.cores_count, world.work.pushers, world.work.pushes, world.work.groups,
-         world.work.group_keys, world.work.feature.dims[0], (uint32_t)world.config.checkpoint_deltas,
-         (uint32_t)world.config.checkpoint_every_steps, world.crashes_left, world.restores_left,
-         world.visitors, world.is_backed_up ? "with backups" : "no backups", world.work.replay_bytes);
-    fibers_run(fiber_start("main", run, NULL));
+    cuts_world_tell(
+        "%u cores, %u trainers of %u pushes to %u groups of %u rows of %u, deltas %u, every %u steps, %u "
+        "kills, %u restores, %u visitors, %s, %u bytes for a replay",
+        (uint32_t)world.config.cores_count, world.work.pushers, world.work.pushes, world.work.groups,
+        world.work.group_keys, world.work.feature.dims[0], (uint32_t)world.config.checkpoint_deltas,
+        (uint32_t)world.config.checkpoint_every_steps, world.crashes_left, world.restores_left,
+        world.visitors, world.is_backed_up ? "with backups" : "no backups", world.work.replay_bytes);
+    fibers_run(fiber_start("main", cuts_world_run, NULL));
     outcome->trace = fibers_trace();
-    tell("%llu restores, %llu of deltas, %llu cut at steps; trace %016llx",
-         (unsigned long long)outcome->restores, (unsigned long long)outcome->deltas,
-         (unsigned long long)outcome->at_steps, (unsigned long long)outcome->trace);
+    cuts_world_tell("%llu restores, %llu of deltas, %llu cut at steps; trace %016llx",
+                    (unsigned long long)outcome->restores, (unsigned long long)outcome->deltas,
+                    (unsigned long long)outcome->at_steps, (unsigned long long)outcome->trace);
 }

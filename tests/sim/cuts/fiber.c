@@ -115,7 +115,7 @@ static void to_scheduler(struct fiber *f)
 #endif
 }
 
-static void begin(void)
+static void fiber_begin(void)
 {
     struct fiber *f = all.self;
 #if defined(__SANITIZE_ADDRESS__)
@@ -155,7 +155,7 @@ struct fiber *fiber_start(const char *name, void *(*run)(void *arg), void *arg)
     (void)getcontext(&f->context);
     f->context.uc_stack.ss_sp = f->stack;
     f->context.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&f->context, begin, 0);
+    makecontext(&f->context, fiber_begin, 0);
     go_on_at(f, all.now_ns + some_delay_ns());
     all.fibers[all.count++] = f;
     return f;
@@ -269,7 +269,7 @@ static struct fiber *next_fiber(void)
     return next;
 }
 
-static void step(void)
+static void fiber_step(void)
 {
     struct fiber *f = next_fiber();
     if (all.timer_count > 0 && (f == NULL || all.timers[0].at_ns <= f->due_ns)) {
@@ -290,7 +290,7 @@ static void step(void)
 void fibers_run(struct fiber *until)
 {
     while (!until->ended)
-        step();
+        fiber_step();
     while (all.timer_count > 0) {
         struct timer timer = take_timer();
         timer.run(timer.arg); /* frees what it has */

@@ -58,8 +58,8 @@ static inline size_t datagram_make(uint8_t *frame, const struct dp_net *server, 
     return header_bytes + payload_bytes;
 }
 
-static inline enum dp_verdict parse(const struct dp_net *server, const uint8_t *frame, size_t bytes,
-                                    struct dp_frame *out)
+static inline enum dp_verdict hosts_parse(const struct dp_net *server, const uint8_t *frame, size_t bytes,
+                                          struct dp_frame *out)
 {
     return dp_frame_parse(server, frame, bytes, (struct dp_checked){0}, out);
 }
@@ -72,7 +72,7 @@ static inline enum dp_verdict verdict_of(const struct dp_net *server, const uint
     struct dp_frame out;
     assert(copy != NULL);
     memcpy(copy, frame, bytes);
-    enum dp_verdict verdict = parse(server, copy, bytes, &out);
+    enum dp_verdict verdict = hosts_parse(server, copy, bytes, &out);
     free(copy);
     return verdict;
 }

@@ -65,7 +65,7 @@ static struct datagram *client_open;
 
 /* ---- queues ---- */
 
-static void put(struct queue *q, struct datagram *d)
+static void fake_dp_put(struct queue *q, struct datagram *d)
 {
     d->next = NULL;
     pthread_mutex_lock(&q->lock);
@@ -128,7 +128,7 @@ static void core_tx_end(void *self, uint32_t bytes)
     if (bytes == 0)
         free(core->open);
     else
-        put(&to_client, core->open);
+        fake_dp_put(&to_client, core->open);
 }
 
 static void fill_random(void *self, void *out, size_t n)
@@ -160,7 +160,7 @@ void fake_dp_client_tx_end(void *self, uint32_t bytes)
     if (bytes == 0 || the_dp == NULL || client_open->core >= the_dp->config.core_count)
         free(client_open);
     else
-        put(&the_dp->cores[client_open->core].in, client_open);
+        fake_dp_put(&the_dp->cores[client_open->core].in, client_open);
 }
 
 bool fake_dp_client_receive(struct mr_endpoint *ep)

@@ -207,8 +207,8 @@ void node_join(struct node_fixture *n, uint32_t core)
     assert_int_equal(mr_client_session_open(n->client, &to, (uint16_t)core, NULL, &n->sessions[core]), MR_OK);
 }
 
-static void begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,
-                  const struct mr_tensor *tensors, uint32_t tensor_count)
+static void node_fixture_begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,
+                               const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     node_post(n, core, &last, options, tensors, tensor_count);
 }
@@ -222,7 +222,7 @@ void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t tabl
                 const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     struct mr_call_options options = {.op = op, .table = table, .deadline_us = dp_now_us() + CALL_LIMIT_US};
-    begin(n, core, &options, tensors, tensor_count);
+    node_fixture_begin(n, core, &options, tensors, tensor_count);
 }
 
 const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
@@ -231,7 +231,7 @@ const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, u
 {
     struct mr_call_options options = {
         .op = op, .table = table, .flags = flags, .step = step, .deadline_us = dp_now_us() + CALL_LIMIT_US};
-    begin(n, core, &options, tensors, tensor_count);
+    node_fixture_begin(n, core, &options, tensors, tensor_count);
     return node_end(n);
 }
 

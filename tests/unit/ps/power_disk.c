@@ -106,7 +106,8 @@ static uint8_t *own_piece(struct power_node *node, uint32_t i)
 }
 
 /* With `share` whole pieces stay where they are: at `data`. */
-static void put(struct power_node *node, const uint8_t *data, uint64_t bytes, uint64_t offset, bool share)
+static void power_disk_put(struct power_node *node, const uint8_t *data, uint64_t bytes, uint64_t offset,
+                           bool share)
 {
     make_pieces(node, offset + bytes);
     while (bytes > 0) {
@@ -178,7 +179,7 @@ void power_disk_apply(struct power_disk *disk, const struct power_change *c)
         name_node(&disk->nodes[c->directory], c->to, c->node);
         break;
     case POWER_WRITE:
-        put(&disk->nodes[c->node], c->data, c->bytes, c->offset, true);
+        power_disk_put(&disk->nodes[c->node], c->data, c->bytes, c->offset, true);
         break;
     case POWER_LENGTH:
         set_length(&disk->nodes[c->node], c->bytes);
@@ -215,7 +216,7 @@ static void put_sector(struct power_node *node, const struct power_change *c, ui
         sector[r / 4 % n] ^= (uint8_t)(1u << r / 4096 % 8);
     for (uint64_t i = 0; garble && r % 4 != 0 && i < n; i++)
         sector[i] = (uint8_t)draw(dice);
-    put(node, sector, n, c->offset + at, false);
+    power_disk_put(node, sector, n, c->offset + at, false);
 }
 
 static void put_sectors(struct power_node *node, const struct power_change *c, struct dice *dice)
@@ -251,11 +252,11 @@ static void write_unsynced(struct power_disk *disk, const struct power_change *c
         break;
     case 5: /* torn */
         part.bytes = draw(dice) % (c->bytes / POWER_SECTOR_BYTES + 1) * POWER_SECTOR_BYTES;
-        put(node, part.data, part.bytes, part.offset, false);
+        power_disk_put(node, part.data, part.bytes, part.offset, false);
         break;
     case 6: /* one bit */
         part.bytes = c->bytes < POWER_SECTOR_BYTES ? c->bytes : POWER_SECTOR_BYTES;
-        put(node, c->data, c->bytes, c->offset, false);
+        power_disk_put(node, c->data, c->bytes, c->offset, false);
         put_sector(node, &part, 0, true, dice);
         break;
     default:

@@ -24,7 +24,7 @@ struct power_store {
     uint32_t change_count;
 };
 
-static void note(struct power_store *p, const struct power_change *change)
+static void power_store_note(struct power_store *p, const struct power_change *change)
 {
     p->changes = power_array_grow(p->changes, p->change_count, sizeof(*p->changes));
     p->changes[p->change_count++] = *change;
@@ -36,11 +36,11 @@ static void note_name(struct power_store *p, enum power_change_kind kind, const 
 {
     struct power_change change = {.kind = kind, .node = node, .directory = at->directory};
     memcpy(change.name, at->name, sizeof(change.name));
-    note(p, &change);
+    power_store_note(p, &change);
 }
 
 /* A new file or directory; returns its number, or -errno. */
-static int make(struct power_store *p, const char *path, bool is_directory)
+static int power_store_make(struct power_store *p, const char *path, bool is_directory)
 {
     struct power_place at;
     int error = power_disk_find(&p->now, path, &at);
@@ -50,7 +50,7 @@ static int make(struct power_store *p, const char *path, bool is_directory)
         return -EEXIST;
     uint32_t node = p->now.node_count;
     struct power_change change = {.kind = POWER_NODE, .node = node, .is_directory = is_directory};
-    note(p, &change);
+    power_store_note(p, &change);
     note_name(p, POWER_NAME, &at, node);
     return (int)node;
 }
@@ -59,7 +59,7 @@ static int power_make_directory(void *self, const char *path)
 {
     struct power_store *p = self;
     pthread_mutex_lock(&p->lock);
-    int node = make(p, path, true);
+    int node = power_store_make(p, path, true);
     pthread_mutex_unlock(&p->lock);
     return node < 0 ? node : 0;
 }
@@ -76,7 +76,7 @@ static int power_create(void *self, const char *path, bool direct, struct ps_sto
 {
     struct power_store *p = self;
     pthread_mutex_lock(&p->lock);
-    int node = make(p, path, false);
+    int node = power_store_make(p, path, false);
     pthread_mutex_unlock(&p->lock);
     if (node < 0)
         return node;
@@ -128,7 +128,7 @@ static int64_t power_write(struct ps_store_file *file, const void *data, size_t 
     struct power_change change = {
         .kind = POWER_WRITE, .node = file->node, .data = copy, .bytes = bytes, .offset = offset};
     pthread_mutex_lock(&p->lock);
-    note(p, &change);
+    power_store_note(p, &change);
     pthread_mutex_unlock(&p->lock);
     return (int64_t)bytes;
 }
@@ -147,7 +147,7 @@ static int power_sync(struct ps_store_file *file)
     struct power_store *p = file->power;
     struct power_change change = {.kind = POWER_SYNC, .node = file->node};
     pthread_mutex_lock(&p->lock);
-    note(p, &change);
+    power_store_note(p, &change);
     pthread_mutex_unlock(&p->lock);
     return 0;
 }
@@ -157,7 +157,7 @@ static int power_set_length(struct ps_store_file *file, uint64_t bytes)
     struct power_store *p = file->power;
     struct power_change change = {.kind = POWER_LENGTH, .node = file->node, .bytes = bytes};
     pthread_mutex_lock(&p->lock);
-    note(p, &change);
+    power_store_note(p, &change);
     pthread_mutex_unlock(&p->lock);
     return 0;
 }
@@ -185,7 +185,7 @@ static int power_drop_direct(struct ps_store_file *file)
     return 0;
 }
 
-static int move(struct power_store *p, const char *from, const char *to)
+static int power_store_move(struct power_store *p, const char *from, const char *to)
 {
     struct power_place source, target;
     int error = existing(p, from, &source);
@@ -199,7 +199,7 @@ static int move(struct power_store *p, const char *from, const char *to)
     struct power_change change = {.kind = POWER_MOVE, .node = source.node, .directory = source.directory};
     memcpy(change.name, source.name, sizeof(change.name));
     memcpy(change.to, target.name, sizeof(change.to));
-    note(p, &change);
+    power_store_note(p, &change);
     return 0;
 }
 
@@ -207,7 +207,7 @@ static int power_rename(void *self, const char *from, const char *to)
 {
     struct power_store *p = self;
     pthread_mutex_lock(&p->lock);
-    int error = move(p, from, to);
+    int error = power_store_move(p, from, to);
     pthread_mutex_unlock(&p->lock);
     return error;
 }
@@ -226,7 +226,7 @@ static int power_sync_directory(void *self, const char *path)
     int error = existing_directory(p, path, &at);
     if (error == 0) {
         struct power_change change = {.kind = POWER_SYNC_DIRECTORY, .node = at.node};
-        note(p, &change);
+        power_store_note(p, &change);
     }
     pthread_mutex_unlock(&p->lock);
     return error;

@@ -10,7 +10,7 @@ static const char *millraced;
 static char output[65536];
 
 /* The exit code; what it printed, errors too, is in `output`. */
-static int run(const char *arguments)
+static int main_run(const char *arguments)
 {
     char command[1024];
     snprintf(command, sizeof(command), "%s %s 2>&1", millraced, arguments);
@@ -22,9 +22,9 @@ static int run(const char *arguments)
     return WEXITSTATUS(status);
 }
 
-static void check(const char *arguments, int code, const char *text)
+static void main_check(const char *arguments, int code, const char *text)
 {
-    int got = run(arguments);
+    int got = main_run(arguments);
     if (got != code || strstr(output, text) == NULL) {
         fail_msg("millraced %s: exit %d, \"%.300s\"; expected %d, \"%s\"", arguments, got, output, code,
                  text);
@@ -33,9 +33,9 @@ static void check(const char *arguments, int code, const char *text)
 
 TEST(says_what_it_is)
 {
-    check("--version", 0, "millraced " MR_VERSION "\n");
-    check("--help", 0, "--check-config FILE");
-    check("--print-config", 0, "[checkpoint]\n");
+    main_check("--version", 0, "millraced " MR_VERSION "\n");
+    main_check("--help", 0, "--check-config FILE");
+    main_check("--print-config", 0, "[checkpoint]\n");
 }
 
 TEST(the_page_of_counters_is_what_it_prints)
@@ -45,7 +45,7 @@ TEST(the_page_of_counters_is_what_it_prints)
     assert_non_null(f);
     page[fread(page, 1, sizeof(page) - 1, f)] = '\0';
     fclose(f);
-    assert_int_equal(run("--print-counters"), 0);
+    assert_int_equal(main_run("--print-counters"), 0);
     if (strcmp(page, output) != 0)
         fail_msg("docs/counters.md is out of date: millraced --print-counters > docs/counters.md");
 }
@@ -69,7 +69,7 @@ TEST(mistakes_are_one_line_and_exit_2)
         {"--check-config " MILLRACED_CONF, "port.device is not set"},
     };
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
-        check(mistakes[i][0], 2, mistakes[i][1]);
+        main_check(mistakes[i][0], 2, mistakes[i][1]);
         char *newline = strchr(output, '\n');
         assert_non_null(newline);
         assert_int_equal(newline[1], '\0');
@@ -78,17 +78,17 @@ TEST(mistakes_are_one_line_and_exit_2)
 
 TEST(checks_a_file_without_serving)
 {
-    check("--check-config " DEMO_CONF " --set node.key_file=", 0, "demo.conf: ok");
-    check("--check-config " DEMO_CONF " --set node.key_file=/nonexistent.key", 2,
-          "/nonexistent.key: No such file");
-    check("--check-config " DEMO_CONF " --set node.key_file= --set node.key=trainer:/nonexistent.key", 2,
-          "/nonexistent.key: No such file");
-    check("--check-config " MILLRACED_CONF " --set port.device=mr0", 0, "millraced.conf: ok");
+    main_check("--check-config " DEMO_CONF " --set node.key_file=", 0, "demo.conf: ok");
+    main_check("--check-config " DEMO_CONF " --set node.key_file=/nonexistent.key", 2,
+               "/nonexistent.key: No such file");
+    main_check("--check-config " DEMO_CONF " --set node.key_file= --set node.key=trainer:/nonexistent.key", 2,
+               "/nonexistent.key: No such file");
+    main_check("--check-config " MILLRACED_CONF " --set port.device=mr0", 0, "millraced.conf: ok");
 }
 
 TEST(a_missing_key_file_ends_the_start)
 {
-    check("--config " DEMO_CONF " --set node.key_file=/nonexistent.key", 1, "/nonexistent.key");
+    main_check("--config " DEMO_CONF " --set node.key_file=/nonexistent.key", 1, "/nonexistent.key");
 }
 
 int main(int argc, char **argv)

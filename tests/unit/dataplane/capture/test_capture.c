@@ -30,7 +30,7 @@ static struct dp_capture_config settings(void)
                                       .port_count = CORES};
 }
 
-static struct dp_capture *make(const struct dp_capture_config *config)
+static struct dp_capture *capture_make(const struct dp_capture_config *config)
 {
     struct dp_capture *capture = dp_capture_create(config, 5000);
     assert_non_null(capture);
@@ -38,7 +38,7 @@ static struct dp_capture *make(const struct dp_capture_config *config)
 }
 
 /* The next record; its bytes follow it. */
-static const struct mr_capture_record *next(struct dp_capture *capture)
+static const struct mr_capture_record *capture_next(struct dp_capture *capture)
 {
     static _Alignas(8) uint8_t bytes[4096];
     const struct mr_capture_record *record = (const void *)bytes;
@@ -52,7 +52,7 @@ static const struct mr_capture_record *next(struct dp_capture *capture)
 TEST(a_datagram_gets_headers_and_is_cut)
 {
     const struct dp_capture_config config = settings();
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     const struct mr_address local = address(server4, FIRST_PORT + CORE), peer = address(peer4, PEER_PORT);
     uint8_t payload[200];
     for (uint32_t i = 0; i < sizeof(payload); i++)
@@ -60,7 +60,7 @@ TEST(a_datagram_gets_headers_and_is_cut)
     dp_capture_datagram(capture, 123, false, &local, &peer, payload, sizeof(payload));
     dp_capture_datagram(capture, 456, true, &local, &peer, payload, 10);
 
-    const struct mr_capture_record *record = next(capture);
+    const struct mr_capture_record *record = capture_next(capture);
     const uint8_t *ip = (const uint8_t *)(record + 1);
     assert_int_equal(record->time_ns, 123);
     assert_int_equal(record->bytes, DP_IPV4_BYTES + DP_UDP_BYTES + 200);
@@ -73,7 +73,7 @@ TEST(a_datagram_gets_headers_and_is_cut)
     assert_int_equal(dp_get16(ip + 24), DP_UDP_BYTES + 200);
     assert_memory_equal(ip + 28, payload, 36);
 
-    record = next(capture);
+    record = capture_next(capture);
     ip = (const uint8_t *)(record + 1);
     assert_int_equal(record->flags, MR_CAPTURE_SENT);
     assert_int_equal(record->captured_bytes, 38);
@@ -89,7 +89,7 @@ TEST(over_ipv6_its_checksum_is_right)
 {
     struct dp_capture_config config = settings();
     config.snap_bytes = 1000;
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     struct mr_address local = {.ip = {0xfd, [15] = 1}, .port = FIRST_PORT + CORE};
     struct mr_address peer = {.ip = {0xfd, [15] = 2}, .port = PEER_PORT};
     const struct dp_net net = {
@@ -98,7 +98,7 @@ TEST(over_ipv6_its_checksum_is_right)
     struct dp_frame parsed;
     memset(payload, 0x5a, sizeof(payload));
     dp_capture_datagram(capture, 1, false, &local, &peer, payload, sizeof(payload));
-    const struct mr_capture_record *record = next(capture);
+    const struct mr_capture_record *record = capture_next(capture);
     uint32_t at = dp_frame_put_ether(&net, frame, net.mac, 0, DP_ETHERTYPE_IPV6);
     frame[6] = 2; /* from another host */
     memcpy(frame + at, record + 1, record->captured_bytes);
@@ -112,7 +112,7 @@ TEST(over_ipv6_its_checksum_is_right)
 TEST(what_finds_no_room_is_counted)
 {
     const struct dp_capture_config config = settings();
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     const struct mr_address local = address(server4, FIRST_PORT + CORE), peer = address(peer4, PEER_PORT);
     const uint8_t payload[100] = {0};
     const uint32_t record_bytes = mr_capture_record_bytes(64), fit = 4096 / record_bytes;
@@ -122,11 +122,11 @@ TEST(what_finds_no_room_is_counted)
     assert_int_equal(capture->wanted, fit + 3);
     assert_int_equal(capture->lost, 3);
     for (uint32_t i = 0; i < fit; i++)
-        assert_int_equal(next(capture)->lost, 0);
+        assert_int_equal(capture_next(capture)->lost, 0);
     dp_capture_datagram(capture, 9, false, &local, &peer, payload, sizeof(payload));
     dp_capture_datagram(capture, 9, false, &local, &peer, payload, sizeof(payload));
-    assert_int_equal(next(capture)->lost, 3); /* before this one */
-    assert_int_equal(next(capture)->lost, 0);
+    assert_int_equal(capture_next(capture)->lost, 3); /* before this one */
+    assert_int_equal(capture_next(capture)->lost, 0);
     assert_int_equal(capture->lost, 3);
     dp_capture_destroy(capture);
 }
@@ -136,7 +136,7 @@ TEST(the_reader_and_what_it_does_not_want_are_left_out)
     struct dp_capture_config config = settings();
     config.port = PEER_PORT;
     memcpy(config.ip, address(peer4, 0).ip, sizeof(config.ip));
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     const struct mr_address local = address(server4, FIRST_PORT + CORE), peer = address(peer4, PEER_PORT),
                             reader = address(peer4, READER_PORT), third = address(peer4, 43000);
     dp_capture_datagram(capture, 1, true, &local, &reader, (const uint8_t *)"x", 1);
@@ -149,7 +149,7 @@ TEST(the_reader_and_what_it_does_not_want_are_left_out)
     capture->is_halted = true;
     dp_capture_datagram(capture, 1, true, &local, &peer, (const uint8_t *)"x", 1);
     assert_int_equal(capture->seen, 2);
-    (void)next(capture);
+    (void)capture_next(capture);
     assert_int_equal(dp_capture_unread(capture), 0);
     dp_capture_destroy(capture);
 }
@@ -170,7 +170,7 @@ static uint32_t make_frame(uint16_t source_port, uint16_t destination_port, uint
 TEST(frames_of_other_cores_are_left_out)
 {
     const struct dp_capture_config config = settings();
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     uint8_t frame[128];
     for (uint32_t i = 0; i < CORES + 2; i++) {
         const uint16_t port = (uint16_t)(FIRST_PORT - 1 + i);
@@ -188,23 +188,23 @@ TEST(frames_of_other_cores_are_left_out)
 TEST(frames_are_recorded_as_they_are)
 {
     const struct dp_capture_config config = settings();
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     uint8_t frame[128] = {[12] = 0x08, 0x06}; /* ARP */
     dp_capture_frame(capture, 77, false, frame, 42, 60);
-    const struct mr_capture_record *record = next(capture);
+    const struct mr_capture_record *record = capture_next(capture);
     assert_int_equal(record->time_ns, 77);
     assert_int_equal(record->captured_bytes, 42);
     assert_int_equal(record->bytes, 60);
     assert_memory_equal(record + 1, frame, 42);
     dp_capture_frame(capture, 78, false, frame, 100, 100);
-    assert_int_equal(next(capture)->captured_bytes, 64);
+    assert_int_equal(capture_next(capture)->captured_bytes, 64);
     dp_capture_destroy(capture);
 }
 
 TEST(it_is_forgotten_when_nobody_reads_it)
 {
     const struct dp_capture_config config = settings(); /* 1000 us, begun at 5000 */
-    struct dp_capture *capture = make(&config);
+    struct dp_capture *capture = capture_make(&config);
     assert_false(dp_capture_is_forgotten(capture, 6000));
     assert_true(dp_capture_is_forgotten(capture, 6001));
     assert_true(dp_capture_was_read(capture, 0, 6001));

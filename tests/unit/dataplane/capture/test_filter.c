@@ -16,7 +16,7 @@ struct packet {
     uint32_t count;
 };
 
-static struct packet make(uint8_t type, uint16_t flags, uint64_t call_id)
+static struct packet filter_make(uint8_t type, uint16_t flags, uint64_t call_id)
 {
     struct packet p = {.count = MR_HEADER_BYTES};
     const struct mr_packet_header header = {.magic = MR_MAGIC,
@@ -38,7 +38,7 @@ static void add_message(struct packet *p, uint8_t op)
 
 static struct packet whole(uint8_t op, uint64_t call_id)
 {
-    struct packet p = make(MR_PACKET_DATA, 0, call_id);
+    struct packet p = filter_make(MR_PACKET_DATA, 0, call_id);
     add_message(&p, op);
     return p;
 }
@@ -112,7 +112,7 @@ TEST(later_packets_are_known_by_their_call)
     const struct packet first = segment(MR_OP_LOOKUP, 7, 0), second = segment(MR_OP_PUSH_GRAD, 7, 1);
     const struct packet of_another = segment(MR_OP_LOOKUP, 8, 1);
     for (size_t i = 0; i < sizeof(types); i++) {
-        const struct packet p = make(types[i], 0, 7);
+        const struct packet p = filter_make(types[i], 0, 7);
         assert_false(wants(&f, &p));
     }
     assert_false(wants(&f, &second)); /* its bytes are no preamble */
@@ -120,13 +120,13 @@ TEST(later_packets_are_known_by_their_call)
     assert_true(wants(&f, &second));
     assert_false(wants(&f, &of_another));
     for (size_t i = 0; i < sizeof(types); i++) {
-        const struct packet p = make(types[i], 0, 7);
+        const struct packet p = filter_make(types[i], 0, 7);
         assert_true(wants(&f, &p));
     }
-    struct packet elsewhere = make(MR_PACKET_ACK, 0, 7);
+    struct packet elsewhere = filter_make(MR_PACKET_ACK, 0, 7);
     elsewhere.bytes[offsetof(struct mr_packet_header, session_id)]++;
     assert_false(wants(&f, &elsewhere));
-    const struct packet of_no_call = make(MR_PACKET_PING, MR_FLAG_PROBE, 0);
+    const struct packet of_no_call = filter_make(MR_PACKET_PING, MR_FLAG_PROBE, 0);
     assert_false(wants(&f, &of_no_call));
     free(f.calls);
 }
@@ -142,14 +142,14 @@ static void add_frame(struct packet *p, uint64_t call_id, uint8_t op)
 TEST(a_bundle_is_wanted_for_any_of_its_messages)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
-    struct packet bundle = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    struct packet bundle = filter_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     add_frame(&bundle, 20, MR_OP_PUSH_GRAD);
     assert_false(wants(&f, &bundle));
     add_frame(&bundle, 21, MR_OP_LOOKUP);
     add_frame(&bundle, 22, MR_OP_LOOKUP);
     assert_true(wants(&f, &bundle));
     for (uint64_t call = 20; call <= 23; call++) {
-        const struct packet p = make(MR_PACKET_ACK, 0, call);
+        const struct packet p = filter_make(MR_PACKET_ACK, 0, call);
         assert_int_equal(wants(&f, &p), call == 21 || call == 22);
     }
     free(f.calls);
@@ -159,7 +159,7 @@ TEST(a_bundle_is_wanted_for_any_of_its_messages)
 TEST(malformed_bundles_do_no_harm)
 {
     struct dp_filter f = of_op(MR_OP_LOOKUP);
-    struct packet whole_bundle = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    struct packet whole_bundle = filter_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     add_frame(&whole_bundle, 1, MR_OP_PUSH_GRAD);
     for (uint32_t count = 0; count <= whole_bundle.count; count++) {
         uint8_t *exact = malloc(count == 0 ? 1 : count);
@@ -168,7 +168,7 @@ TEST(malformed_bundles_do_no_harm)
         assert_false(dp_filter_wants(&f, client, CLIENT_PORT, exact, count));
         free(exact);
     }
-    struct packet too_long = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    struct packet too_long = filter_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     const struct mr_frame frame = {.call_id = 1, .message_bytes = UINT32_MAX};
     memcpy(too_long.bytes + too_long.count, &frame, sizeof(frame));
     too_long.count += (uint32_t)sizeof(frame);

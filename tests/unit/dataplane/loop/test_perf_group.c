@@ -69,7 +69,8 @@ static int setup(void **state)
     return 0;
 }
 
-static void answer(uint64_t count, uint64_t enabled, uint64_t running, uint64_t a, uint64_t b, uint64_t c)
+static void perf_group_answer(uint64_t count, uint64_t enabled, uint64_t running, uint64_t a, uint64_t b,
+                              uint64_t c)
 {
     const uint64_t words[] = {count, enabled, running, a, b, c};
     memcpy(kernel.answer, words, sizeof(words));
@@ -111,10 +112,10 @@ TEST(the_kernels_part_is_left_out_where_asked, setup)
 TEST(counts_are_taken_since_the_last_read, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
-    answer(3, 1000, 1000, 10, 20, 30);
+    perf_group_answer(3, 1000, 1000, 10, 20, 30);
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(10, 20, 30);
-    answer(3, 3000, 3000, 15, 20, 90);
+    perf_group_answer(3, 3000, 3000, 15, 20, 90);
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(15, 20, 90);
 }
@@ -122,18 +123,18 @@ TEST(counts_are_taken_since_the_last_read, setup)
 TEST(what_took_turns_is_scaled, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
-    answer(3, 1000, 1000, 100, 200, 0);
+    perf_group_answer(3, 1000, 1000, 100, 200, 0);
     assert_true(dp_perf_group_read(&group, &fake, sums));
-    answer(3, 2000, 1250, 150, 201, 0); /* a quarter of the time */
+    perf_group_answer(3, 2000, 1250, 150, 201, 0); /* a quarter of the time */
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(100 + 4 * 50, 200 + 4, 0);
-    answer(3, 3000, 1250, 150, 201, 0); /* had no turn: nothing is known of that time yet */
+    perf_group_answer(3, 3000, 1250, 150, 201, 0); /* had no turn: nothing is known of that time yet */
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(300, 204, 0);
-    answer(3, 4000, 2250, 250, 201, 7); /* half of the two intervals */
+    perf_group_answer(3, 4000, 2250, 250, 201, 7); /* half of the two intervals */
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(500, 204, 14);
-    answer(3, UINT64_C(1) << 60, 2250 + (UINT64_C(1) << 59), 250 + (UINT64_C(1) << 50), 201, 7);
+    perf_group_answer(3, UINT64_C(1) << 60, 2250 + (UINT64_C(1) << 59), 250 + (UINT64_C(1) << 50), 201, 7);
     assert_true(dp_perf_group_read(&group, &fake, sums)); /* no overflow */
     assert_true(sums[0] > (UINT64_C(1) << 51) - 100000 && sums[0] < (UINT64_C(1) << 51) + 100000);
 }
@@ -144,7 +145,7 @@ TEST(unknown_events_are_left_out, setup)
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
     assert_int_equal(group.count, 2);
     assert_int_equal(kernel.leaders[0], -1);
-    answer(2, 10, 10, 5, 6, 0);
+    perf_group_answer(2, 10, 10, 5, 6, 0);
     assert_true(dp_perf_group_read(&group, &fake, sums));
     assert_sums(0, 5, 6);
 }
@@ -171,13 +172,13 @@ TEST(what_cannot_be_enabled_is_closed, setup)
 TEST(a_short_answer_is_not_believed, setup)
 {
     assert_int_equal(dp_perf_group_open(&group, &fake, 1, three, 3, false), 0);
-    answer(3, 1000, 1000, 10, 20, 30);
+    perf_group_answer(3, 1000, 1000, 10, 20, 30);
     kernel.answer_bytes = 8;
     assert_false(dp_perf_group_read(&group, &fake, sums));
     kernel.answer_bytes = -1;
     assert_false(dp_perf_group_read(&group, &fake, sums));
     kernel.answer_bytes = 0;
-    answer(2, 1000, 1000, 10, 20, 30);
+    perf_group_answer(2, 1000, 1000, 10, 20, 30);
     assert_false(dp_perf_group_read(&group, &fake, sums));
     assert_sums(0, 0, 0);
 }

@@ -7,7 +7,7 @@ enum { HZ = 10000 }; /* windows of 1000 cycles */
 
 static uint64_t time_now, looks;
 
-static uint64_t look(void)
+static uint64_t phases_look(void)
 {
     looks++;
     return time_now;
@@ -15,11 +15,11 @@ static uint64_t look(void)
 
 static struct dp_phases p;
 
-static void start(uint32_t every)
+static void phases_start(uint32_t every)
 {
     time_now = 1000000;
     looks = 0;
-    dp_phases_init(&p, look, HZ, every, 7);
+    dp_phases_init(&p, phases_look, HZ, every, 7);
     looks = 0;
 }
 
@@ -75,7 +75,7 @@ static void idle_turn(void)
 
 TEST(phases_add_up_to_the_time_that_passed)
 {
-    start(1);
+    phases_start(1);
     for (uint32_t i = 0; i < 50; i++)
         busy_turn();
     uint64_t accounted = p.window_since - 1000000;
@@ -108,7 +108,7 @@ static bool read_events(void *arg, struct dp_op_events *out)
 TEST(operations_are_measured_in_events_where_there_are_any)
 {
     uint32_t reads = 0;
-    start(1);
+    phases_start(1);
     dp_phases_read_events(&p, read_events, &reads);
     for (uint32_t i = 0; i < 10; i++) {
         dp_turn_begin(&p);
@@ -129,7 +129,7 @@ TEST(operations_are_measured_in_events_where_there_are_any)
 TEST(few_turns_stand_for_all)
 {
     enum { TURNS = 2000000 };
-    start(16);
+    phases_start(16);
     p.window_cycles = 1000000;
     for (uint32_t i = 0; i < TURNS; i++)
         if (i % 4 == 0) /* would be seen always or never, if turns were taken in step */
@@ -151,7 +151,7 @@ TEST(few_turns_stand_for_all)
 
 TEST(rounding_loses_nothing)
 {
-    start(1);
+    phases_start(1);
     for (uint32_t i = 0; i < 1000; i++) {
         dp_turn_begin(&p);
         spend(DP_PHASE_receive, 1 + i % 7);
@@ -166,7 +166,7 @@ TEST(rounding_loses_nothing)
 
 TEST(sleeps_are_measured_in_every_turn)
 {
-    start(1000);
+    phases_start(1000);
     for (uint32_t i = 0; i < 5000; i++) {
         dp_turn_begin(&p);
         time_now += 10;
@@ -187,7 +187,7 @@ TEST(sleeps_are_measured_in_every_turn)
 
 TEST(nothing_is_measured_when_off)
 {
-    start(0);
+    phases_start(0);
     for (uint32_t i = 0; i < 10000; i++)
         busy_turn();
     dp_sleep_enter(&p);

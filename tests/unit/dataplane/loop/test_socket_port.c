@@ -201,7 +201,7 @@ static void expect_record(struct dp_capture *capture, const struct fixture *f, b
     assert_true(dp_capture_was_read(capture, next, 0));
 }
 
-static void fill(void *self, void *out, size_t n)
+static void socket_port_fill(void *self, void *out, size_t n)
 {
     (void)self;
     memset(out, 1, n);
@@ -220,7 +220,7 @@ static void receive_one(struct fixture *f)
     struct mr_endpoint *endpoint;
     mr_endpoint_config_default(&config);
     config.io = f->io;
-    config.io.random = fill;
+    config.io.random = socket_port_fill;
     config.on_request = serve;
     config.incarnation = 1;
     config.core_count = 1;

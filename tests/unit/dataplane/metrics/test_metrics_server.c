@@ -81,7 +81,7 @@ static void read_answer(int fd, char *answer, size_t bytes)
 
 static char answer[8192];
 
-static void ask(const struct mr_metrics_server *server, const char *request)
+static void metrics_server_ask(const struct mr_metrics_server *server, const char *request)
 {
     int fd = connect_to(server);
     assert_int_equal(write(fd, request, strlen(request)), strlen(request));
@@ -98,11 +98,12 @@ TEST(metrics_come_in_both_forms)
 {
     struct mr_metrics_server *server = server_start();
     calls = 7;
-    ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 200", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n");
     expect("HTTP/1.1 200", "\r\n\r\n# HELP millrace_test_calls_total calls\n");
     assert_null(strstr(answer, "# EOF"));
-    ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n");
+    metrics_server_ask(server,
+                       "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n");
     expect("HTTP/1.1 200", "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n");
     expect("HTTP/1.1 200", "\nmillrace_test_calls_total 7\n# EOF\n");
     mr_metrics_server_stop(server);
@@ -113,10 +114,10 @@ TEST(health_says_what_is_wrong)
     struct mr_metrics_server *server = server_start();
     calls = 7;
     ailment = "restoring";
-    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 503", "\r\n\r\nrestoring\n");
     ailment = NULL;
-    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 200", "\r\n\r\nok\n");
     mr_metrics_server_stop(server);
 }
@@ -124,15 +125,15 @@ TEST(health_says_what_is_wrong)
 TEST(nothing_else_is_answered)
 {
     struct mr_metrics_server *server = server_start();
-    ask(server, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    metrics_server_ask(server, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     expect("HTTP/1.1 405", "Allow: GET\r\n");
-    ask(server, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 405", "only GET");
-    ask(server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 404", "/metrics");
-    ask(server, "GET /metrics/../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET /metrics/../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 404", "/metrics");
-    ask(server, "no request at all\r\n\r\n");
+    metrics_server_ask(server, "no request at all\r\n\r\n");
     assert_null(strstr(answer, " 200 "));
     mr_metrics_server_stop(server);
 }
@@ -146,7 +147,7 @@ static bool is_cut(int fd)
 
 static void healthy(const struct mr_metrics_server *server)
 {
-    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    metrics_server_ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     expect("HTTP/1.1 200", "ok");
 }
 

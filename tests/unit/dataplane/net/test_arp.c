@@ -18,11 +18,11 @@ static size_t request_make(uint8_t *bytes, const uint8_t sender[4], const uint8_
     return DP_ETHER_BYTES + DP_ARP_BYTES;
 }
 
-static uint32_t answer(const uint8_t *bytes, size_t n, uint8_t *out, enum dp_verdict *why)
+static uint32_t arp_answer(const uint8_t *bytes, size_t n, uint8_t *out, enum dp_verdict *why)
 {
     struct dp_net server = server_make();
     struct dp_frame frame;
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ARP);
     return dp_arp_answer(&server, &frame, out, why);
 }
 
@@ -32,7 +32,7 @@ TEST(a_request_for_our_address_is_answered)
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
-    assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
+    assert_int_equal(arp_answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
     const uint8_t *arp = out + DP_ETHER_BYTES;
     assert_memory_equal(out, client.mac, 6);
     assert_memory_equal(out + 6, server.mac, 6);
@@ -49,7 +49,7 @@ TEST(a_probe_without_an_address_is_answered)
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
     size_t n = request_make(bytes, (const uint8_t[4]){0}, server.ipv4);
-    assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
+    assert_int_equal(arp_answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
 }
 
 TEST(other_arp_is_not_answered)
@@ -58,14 +58,14 @@ TEST(other_arp_is_not_answered)
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
     size_t n = request_make(bytes, client.ipv4, other.ipv4);
-    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(arp_answer(bytes, n, out, &why), 0);
     assert_int_equal(why, DP_FRAME_NOT_MINE);
     n = request_make(bytes, server.ipv4, server.ipv4);
-    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(arp_answer(bytes, n, out, &why), 0);
     assert_int_equal(why, DP_FRAME_NOT_MINE);
     n = request_make(bytes, client.ipv4, server.ipv4);
     bytes[DP_ETHER_BYTES + 7] = 2;
-    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(arp_answer(bytes, n, out, &why), 0);
     assert_int_equal(why, DP_FRAME_OTHER);
 }
 
@@ -76,13 +76,13 @@ TEST(a_wrong_kind_or_length_is_malformed)
     enum dp_verdict why;
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
     for (size_t cut = DP_ETHER_BYTES; cut < n; cut++) {
-        assert_int_equal(answer(bytes, cut, out, &why), 0);
+        assert_int_equal(arp_answer(bytes, cut, out, &why), 0);
         assert_int_equal(why, DP_FRAME_MALFORMED);
     }
     for (size_t at = 0; at < 6; at++) {
         request_make(bytes, client.ipv4, server.ipv4);
         bytes[DP_ETHER_BYTES + at] ^= 0x10;
-        assert_int_equal(answer(bytes, n, out, &why), 0);
+        assert_int_equal(arp_answer(bytes, n, out, &why), 0);
         assert_int_equal(why, DP_FRAME_MALFORMED);
     }
 }
@@ -95,7 +95,7 @@ TEST(a_host_without_ipv4_has_no_arp)
     enum dp_verdict why;
     server.has_ipv4 = false;
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ARP);
     assert_int_equal(dp_arp_answer(&server, &frame, out, &why), 0);
 }
 
@@ -108,11 +108,11 @@ TEST(a_question_is_one_that_the_other_answers)
     struct dp_frame frame;
     enum dp_verdict why;
     uint32_t n = dp_arp_ask(&server, client.ipv4, bytes);
-    assert_int_equal(parse(&client, bytes, n, &frame), DP_FRAME_ARP);
+    assert_int_equal(hosts_parse(&client, bytes, n, &frame), DP_FRAME_ARP);
     assert_false(dp_arp_read_reply(&client, &frame, ip, mac)); /* it is no reply */
     n = dp_arp_answer(&client, &frame, reply, &why);
     assert_int_equal(n, DP_ETHER_BYTES + DP_ARP_BYTES);
-    assert_int_equal(parse(&server, reply, n, &frame), DP_FRAME_ARP);
+    assert_int_equal(hosts_parse(&server, reply, n, &frame), DP_FRAME_ARP);
     assert_true(dp_arp_read_reply(&server, &frame, ip, mac));
     assert_memory_equal(ip, client.ipv4, 4);
     assert_memory_equal(mac, client.mac, 6);
@@ -135,12 +135,12 @@ TEST(a_reply_that_is_wrong_tells_nothing)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint32_t n = dp_arp_ask(&server, client.ipv4, question);
-        assert_int_equal(parse(&client, question, n, &frame), DP_FRAME_ARP);
+        assert_int_equal(hosts_parse(&client, question, n, &frame), DP_FRAME_ARP);
         n = dp_arp_answer(&client, &frame, reply, &why);
         reply[cases[i].at] = cases[i].value;
-        assert_int_equal(parse(&server, reply, n, &frame), DP_FRAME_ARP);
+        assert_int_equal(hosts_parse(&server, reply, n, &frame), DP_FRAME_ARP);
         assert_false(dp_arp_read_reply(&server, &frame, ip, mac));
-        assert_int_equal(parse(&server, reply, n - 1, &frame), DP_FRAME_ARP);
+        assert_int_equal(hosts_parse(&server, reply, n - 1, &frame), DP_FRAME_ARP);
         assert_false(dp_arp_read_reply(&server, &frame, ip, mac));
     }
 }

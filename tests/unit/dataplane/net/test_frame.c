@@ -18,7 +18,7 @@ TEST(a_datagram_arrives_as_it_was_built)
         struct dp_net server = host_make(1, vlans[v]);
         for (size_t i = 0; i < 3; i++) {
             size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT + 2, text, TEXT_BYTES);
-            assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+            assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_UDP);
             assert_int_equal(frame.payload_bytes, TEXT_BYTES);
             assert_memory_equal(frame.payload, text, TEXT_BYTES);
             assert_int_equal(frame.local, locals[i]);
@@ -38,14 +38,14 @@ TEST(the_sender_can_be_answered_without_a_gateway)
     client.udp_port = CLIENT_PORT;
     for (size_t i = 0; i < 2; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT + 1, text, TEXT_BYTES);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_UDP);
         dp_frame_sender(&frame, &from);
         assert_int_equal(from.port, CLIENT_PORT);
         uint32_t header_bytes = dp_frame_header_bytes(&from);
         memcpy(answer + header_bytes, text, 6);
         dp_frame_build(&server, &from, answer, 6, DP_CHECKSUMS_HERE);
         assert_memory_equal(answer, client.mac, 6);
-        assert_int_equal(parse(&client, answer, header_bytes + 6, &back), DP_FRAME_UDP);
+        assert_int_equal(hosts_parse(&client, answer, header_bytes + 6, &back), DP_FRAME_UDP);
         assert_memory_equal(back.payload, text, 6);
         assert_int_equal(back.source_port, SERVER_PORT + 1);
     }
@@ -59,7 +59,7 @@ TEST(an_ipv4_sender_is_written_as_mapped)
     struct dp_frame frame;
     struct mr_address from;
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_UDP);
     dp_frame_sender(&frame, &from);
     assert_memory_equal(from.ip, mapped, 16);
     assert_int_equal(from.reserved, 0);
@@ -84,7 +84,7 @@ TEST(bytes_behind_the_datagram_are_padding)
     for (size_t i = 0; i < 3; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, "x", 1);
         memset(bytes + n, 0xee, 30);
-        assert_int_equal(parse(&server, bytes, n + 30, &frame), DP_FRAME_UDP);
+        assert_int_equal(hosts_parse(&server, bytes, n + 30, &frame), DP_FRAME_UDP);
         assert_int_equal(frame.payload_bytes, 1);
     }
 }
@@ -146,7 +146,7 @@ TEST(a_priority_tag_is_no_vlan)
     struct dp_frame frame;
     size_t n = datagram_make(bytes, &tagged, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     dp_put16(bytes + 14, 5u << 13);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_UDP);
     assert_int_equal(frame.tci, 0);
 }
 
@@ -224,7 +224,7 @@ TEST(ipv4_options_are_skipped)
     dp_put16(ip + 2, (uint32_t)n - DP_ETHER_BYTES + 4);
     dp_put16(ip + 10, 0);
     dp_checksum_store(ip + 10, dp_checksum_add(0, ip, DP_IPV4_BYTES + 4), 0);
-    assert_int_equal(parse(&server, longer, n + 4, &frame), DP_FRAME_UDP);
+    assert_int_equal(hosts_parse(&server, longer, n + 4, &frame), DP_FRAME_UDP);
     assert_memory_equal(frame.payload, text, TEXT_BYTES);
 }
 
@@ -288,18 +288,18 @@ TEST(without_udp_checksums_ipv6_keeps_them)
     client.udp_port = CLIENT_PORT;
     for (size_t i = 0; i < 2; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, text, TEXT_BYTES);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_UDP);
         dp_frame_sender(&frame, &from);
         uint32_t header_bytes = dp_frame_header_bytes(&from);
         memcpy(answer + header_bytes, text, TEXT_BYTES);
         dp_frame_build(&server, &from, answer, TEXT_BYTES, DP_CHECKSUMS_NO_UDP);
         assert_int_equal(dp_get16(answer + header_bytes - 2) == 0, locals[i] == DP_LOCAL_IPV4);
-        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_UDP);
+        assert_int_equal(hosts_parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_UDP);
         answer[header_bytes]++; /* damage: the tag's business without a checksum */
-        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back),
+        assert_int_equal(hosts_parse(&client, answer, header_bytes + TEXT_BYTES, &back),
                          locals[i] == DP_LOCAL_IPV4 ? DP_FRAME_UDP : DP_FRAME_CHECKSUM);
         answer[DP_ETHER_BYTES + 8] ^= 0x15; /* IPv4's header has a checksum in any case */
-        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_CHECKSUM);
+        assert_int_equal(hosts_parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_CHECKSUM);
     }
 }
 

@@ -41,9 +41,9 @@ TEST(a_ping_comes_back)
     struct dp_frame frame, back;
     enum dp_verdict why;
     size_t n = ping_make(bytes, &server, 8);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
     assert_int_equal(dp_icmp_answer(&server, &frame, out, sizeof(out), &why), n);
-    assert_int_equal(parse(&client, out, n, &back), DP_FRAME_ICMP);
+    assert_int_equal(hosts_parse(&client, out, n, &back), DP_FRAME_ICMP);
     assert_int_equal(back.payload[0], 0);
     assert_memory_equal(back.payload + 4, body, sizeof(body));
     assert_memory_equal(back.source, server.ipv4, 4);
@@ -58,9 +58,9 @@ TEST(a_ping_over_ipv6_comes_back_from_the_address_it_went_to)
     enum dp_verdict why;
     for (size_t i = 0; i < 2; i++) {
         size_t n = ping6_make(bytes, &server, destinations[i], 128);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
         assert_int_equal(dp_icmpv6_answer(&server, &frame, out, sizeof(out), &why), n);
-        assert_int_equal(parse(&client, out, n, &back), DP_FRAME_ICMPV6);
+        assert_int_equal(hosts_parse(&client, out, n, &back), DP_FRAME_ICMPV6);
         assert_int_equal(back.payload[0], 129);
         assert_memory_equal(back.payload + 4, body, sizeof(body));
         assert_memory_equal(back.source, destinations[i], 16);
@@ -75,10 +75,10 @@ TEST(only_echo_requests_are_answered)
     enum dp_verdict why;
     for (unsigned type = 0; type < 256; type++) {
         size_t n = ping_make(bytes, &server, (uint8_t)type);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
         assert_int_equal(dp_icmp_answer(&server, &frame, out, sizeof(out), &why) != 0, type == 8);
         n = ping6_make(bytes, &server, server.ipv6, (uint8_t)type);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
         assert_int_equal(dp_icmpv6_answer(&server, &frame, out, sizeof(out), &why) != 0, type == 128);
     }
 }
@@ -92,7 +92,7 @@ TEST(a_ping_to_a_group_is_not_answered)
     enum dp_verdict why;
     memcpy(group + 13, server.ipv6 + 13, 3);
     size_t n = ping6_make(bytes, &server, group, 128);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
     assert_int_equal(dp_icmpv6_answer(&server, &frame, out, sizeof(out), &why), 0);
     assert_int_equal(why, DP_FRAME_OTHER);
 }
@@ -116,7 +116,7 @@ TEST(an_answer_never_passes_its_room)
     struct dp_frame frame;
     enum dp_verdict why;
     size_t n = ping_make(bytes, &server, 8);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
     for (size_t room = 0; room < n; room++) {
         memset(out, 0xcc, sizeof(out));
         assert_int_equal(dp_icmp_answer(&server, &frame, out, room, &why), 0);
@@ -169,7 +169,7 @@ TEST(a_router_says_what_is_too_long)
         struct dp_too_long report;
         uint32_t headers = ipv6 ? 48 : 28;
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400);
-        enum dp_verdict verdict = parse(&server, bytes, n, &frame);
+        enum dp_verdict verdict = hosts_parse(&server, bytes, n, &frame);
         assert_int_equal(verdict, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
         assert_true(dp_icmp_too_long(&server, &frame, verdict, &report));
         assert_int_equal(report.local_port, SERVER_PORT + 1);
@@ -185,7 +185,7 @@ TEST(a_router_says_what_is_too_long)
         /* A router of old, or one that says nonsense. */
         for (uint32_t mtu = 0; mtu <= headers; mtu++) {
             n = report_make(bytes, &server, ipv6 != 0, mtu);
-            verdict = parse(&server, bytes, n, &frame);
+            verdict = hosts_parse(&server, bytes, n, &frame);
             assert_true(dp_icmp_too_long(&server, &frame, verdict, &report));
             assert_int_equal(report.udp_bytes, 0);
         }
@@ -263,21 +263,21 @@ TEST(other_messages_are_no_reports)
     struct dp_too_long report;
     for (unsigned type = 0; type < 256; type++) {
         size_t n = ping_make(bytes, &server, (uint8_t)type);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
         assert_false(dp_icmp_too_long(&server, &frame, DP_FRAME_ICMP, &report));
         n = ping6_make(bytes, &server, server.ipv6, (uint8_t)type);
-        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
         assert_false(dp_icmp_too_long(&server, &frame, DP_FRAME_ICMPV6, &report));
     }
     /* A datagram that another host sent. */
     for (uint32_t ipv6 = 0; ipv6 < 2; ipv6++) {
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400);
         size_t source = DP_ETHER_BYTES + (ipv6 ? 40u + 8 + 8 : 20u + 8 + 12);
-        assert_int_equal(parse(&server, bytes, n, &frame), ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
         memcpy(bytes + source, ipv6 ? other.ipv6 : other.ipv4, ipv6 ? 16 : 4);
         assert_false(dp_icmp_too_long(&server, &frame, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP, &report));
         n = report_make(bytes, &server, ipv6 != 0, 1400);
-        assert_int_equal(parse(&server, bytes, n, &frame), ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
+        assert_int_equal(hosts_parse(&server, bytes, n, &frame), ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
         frame.multicast = true;
         assert_false(dp_icmp_too_long(&server, &frame, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP, &report));
     }

@@ -31,7 +31,7 @@ static struct solicitation usual(const uint8_t target[16])
     return s;
 }
 
-static size_t make(uint8_t *bytes, const struct solicitation *s)
+static size_t nd_make(uint8_t *bytes, const struct solicitation *s)
 {
     struct dp_net client = host_make(2, 0);
     uint8_t group_mac[6] = {
@@ -52,13 +52,13 @@ static size_t make(uint8_t *bytes, const struct solicitation *s)
     return (size_t)(at - bytes) + length;
 }
 
-static uint32_t answer(const struct solicitation *s, uint8_t *out, enum dp_verdict *why)
+static uint32_t nd_answer(const struct solicitation *s, uint8_t *out, enum dp_verdict *why)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-    size_t n = make(bytes, s);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+    size_t n = nd_make(bytes, s);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
     assert_true(dp_nd_is_solicitation(&frame));
     return dp_nd_answer(&server, &frame, out, why);
 }
@@ -88,7 +88,8 @@ TEST(both_addresses_are_advertised)
     enum dp_verdict why;
     for (size_t i = 0; i < 2; i++) {
         struct solicitation s = usual(targets[i]);
-        assert_int_equal(answer(&s, out, &why), DP_ETHER_BYTES + DP_IPV6_BYTES + DP_ND_ADVERTISEMENT_BYTES);
+        assert_int_equal(nd_answer(&s, out, &why),
+                         DP_ETHER_BYTES + DP_IPV6_BYTES + DP_ND_ADVERTISEMENT_BYTES);
         assert_memory_equal(out, client.mac, 6);
         check_advertisement(out, &server, targets[i], client.ipv6, 0x60);
     }
@@ -102,9 +103,9 @@ TEST(a_unicast_check_is_answered)
     struct dp_frame frame;
     enum dp_verdict why;
     memcpy(s.destination, server.ipv6, 16);
-    size_t n = make(bytes, &s);
+    size_t n = nd_make(bytes, &s);
     memcpy(bytes, server.mac, 6);
-    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
+    assert_int_equal(hosts_parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
     assert_int_not_equal(dp_nd_answer(&server, &frame, out, &why), 0);
     check_advertisement(out, &server, server.ipv6, client.ipv6, 0x60);
 }
@@ -118,12 +119,12 @@ TEST(duplicate_address_detection_is_answered_to_all_nodes)
     enum dp_verdict why;
     memset(s.source, 0, 16);
     s.option_type = 0;
-    assert_int_not_equal(answer(&s, out, &why), 0);
+    assert_int_not_equal(nd_answer(&s, out, &why), 0);
     assert_memory_equal(out, ((const uint8_t[6]){0x33, 0x33, 0, 0, 0, 1}), 6);
     check_advertisement(out, &server, server.ipv6, all_nodes, 0x20);
     /* With a source link-layer option it is malformed (RFC 4861, section 7.1.1). */
     s.option_type = 1;
-    assert_int_equal(answer(&s, out, &why), 0);
+    assert_int_equal(nd_answer(&s, out, &why), 0);
     assert_int_equal(why, DP_FRAME_MALFORMED);
 }
 
@@ -134,7 +135,7 @@ TEST(a_neighbour_behind_a_router_is_a_forgery)
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
     s.hop_limit = 254;
-    assert_int_equal(answer(&s, out, &why), 0);
+    assert_int_equal(nd_answer(&s, out, &why), 0);
     assert_int_equal(why, DP_FRAME_MALFORMED);
 }
 
@@ -146,7 +147,7 @@ TEST(options_must_lie_within_the_packet)
     for (unsigned units = 0; units < 256; units++) {
         struct solicitation s = usual(server.ipv6);
         s.option_units = (uint8_t)units;
-        assert_int_equal(answer(&s, out, &why) != 0, units == 1);
+        assert_int_equal(nd_answer(&s, out, &why) != 0, units == 1);
     }
 }
 
@@ -157,18 +158,18 @@ TEST(other_targets_are_not_ours)
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
     s.target[1] ^= 1; /* the same group, another address */
-    assert_int_equal(answer(&s, out, &why), 0);
+    assert_int_equal(nd_answer(&s, out, &why), 0);
     assert_int_equal(why, DP_FRAME_NOT_MINE);
 }
 
 /* What `asked` makes of a solicitation of `asking`; its frame is left in `frame`. */
-static uint32_t ask(const struct dp_net *asking, const struct dp_net *asked, const uint8_t target[16],
-                    uint8_t *bytes, uint8_t *answer_bytes)
+static uint32_t nd_ask(const struct dp_net *asking, const struct dp_net *asked, const uint8_t target[16],
+                       uint8_t *bytes, uint8_t *answer_bytes)
 {
     struct dp_frame frame;
     enum dp_verdict why;
     uint32_t length = dp_nd_ask(asking, target, bytes);
-    assert_int_equal(parse(asked, bytes, length, &frame), DP_FRAME_ICMPV6);
+    assert_int_equal(hosts_parse(asked, bytes, length, &frame), DP_FRAME_ICMPV6);
     assert_true(dp_nd_is_solicitation(&frame));
     return dp_nd_answer(asked, &frame, answer_bytes, &why);
 }
@@ -181,16 +182,16 @@ TEST(a_host_that_is_asked_for_answers)
     uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX], ip[16], mac[6];
     struct dp_frame frame;
     for (size_t i = 0; i < 2; i++) {
-        uint32_t length = ask(&server, &other, targets[i], bytes, out);
+        uint32_t length = nd_ask(&server, &other, targets[i], bytes, out);
         assert_int_equal(length, DP_ETHER_BYTES + DP_IPV6_BYTES + DP_ND_ADVERTISEMENT_BYTES);
         assert_memory_equal(bytes + DP_ETHER_BYTES + 8, sources[i], 16);
-        assert_int_equal(parse(&server, out, length, &frame), DP_FRAME_ICMPV6);
+        assert_int_equal(hosts_parse(&server, out, length, &frame), DP_FRAME_ICMPV6);
         assert_true(dp_nd_read_advertisement(&server, &frame, ip, mac));
         assert_memory_equal(ip, targets[i], 16);
         assert_memory_equal(mac, other.mac, 6);
     }
     server.has_ipv6 = false; /* there is another address to ask from */
-    assert_int_not_equal(ask(&server, &other, other.ipv6, bytes, out), 0);
+    assert_int_not_equal(nd_ask(&server, &other, other.ipv6, bytes, out), 0);
     assert_memory_equal(bytes + DP_ETHER_BYTES + 8, server.link_local, 16);
 }
 
@@ -200,13 +201,13 @@ TEST(forged_advertisements_teach_nothing)
     struct dp_net server = server_make(), other = host_make(2, 0);
     uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX], ip[16], mac[6];
     struct dp_frame good;
-    uint32_t length = ask(&server, &other, other.ipv6, bytes, out);
+    uint32_t length = nd_ask(&server, &other, other.ipv6, bytes, out);
     uint8_t *message = out + DP_ETHER_BYTES + DP_IPV6_BYTES;
     const struct {
         uint32_t at;
         uint8_t value;
     } forged[] = {{0, DP_ND_SOLICITATION}, {1, 1}, {8, 0xff}, {24, 1}, {25, 0}, {25, 2}, {26, 3}};
-    assert_int_equal(parse(&server, out, length, &good), DP_FRAME_ICMPV6);
+    assert_int_equal(hosts_parse(&server, out, length, &good), DP_FRAME_ICMPV6);
     for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++) {
         uint8_t was = message[forged[i].at];
         message[forged[i].at] = forged[i].value;

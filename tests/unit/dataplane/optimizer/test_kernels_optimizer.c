@@ -38,8 +38,8 @@ static struct mr_rule optimizer(uint32_t kind, uint32_t options)
 }
 
 /* Rows that are aligned to a float and no more: values, state, gradient each. Returns how many floats. */
-static size_t run(const struct mr_kernels *k, const struct mr_rule *o, size_t dim, uint64_t seed,
-                  float **memory)
+static size_t kernels_optimizer_run(const struct mr_kernels *k, const struct mr_rule *o, size_t dim,
+                                    uint64_t seed, float **memory)
 {
     size_t state_floats = mr_rule_state_floats(o, dim), stride = dim + state_floats + dim;
     size_t floats = 1 + ROWS * stride;
@@ -69,9 +69,9 @@ static size_t run(const struct mr_kernels *k, const struct mr_rule *o, size_t di
 static void compare_widths(const struct mr_rule *o, size_t dim, uint64_t seed)
 {
     float *reference, *other;
-    size_t floats = run(mr_kernels_at(0), o, dim, seed, &reference);
+    size_t floats = kernels_optimizer_run(mr_kernels_at(0), o, dim, seed, &reference);
     for (uint32_t i = 1; mr_kernels_at(i) != NULL; i++) {
-        assert_int_equal(run(mr_kernels_at(i), o, dim, seed, &other), floats);
+        assert_int_equal(kernels_optimizer_run(mr_kernels_at(i), o, dim, seed, &other), floats);
         assert_memory_equal(other, reference, floats * sizeof(float));
         free(other);
     }

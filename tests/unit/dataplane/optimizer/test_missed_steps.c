@@ -105,7 +105,8 @@ static struct row new_row(const struct mr_rule *o)
     return r;
 }
 
-static void apply(const struct mr_rule *o, struct row *r, uint64_t step, float rate, const float *gradient)
+static void missed_steps_apply(const struct mr_rule *o, struct row *r, uint64_t step, float rate,
+                               const float *gradient)
 {
     float *values = r->values, *state = r->state;
     const struct mr_rule_push push = {.learning_rate = rate, .step = step};
@@ -113,7 +114,7 @@ static void apply(const struct mr_rule *o, struct row *r, uint64_t step, float r
 }
 
 /* One row goes through each step as it comes, one only when it gets a gradient, with random pauses. */
-static void check(const struct mr_feature *f, uint64_t seed)
+static void missed_steps_check(const struct mr_feature *f, uint64_t seed)
 {
     static const float zeros[DIM];
     const struct mr_rule o = rule_of(f);
@@ -128,11 +129,11 @@ static void check(const struct mr_feature *f, uint64_t seed)
         for (uint32_t i = 0; i < DIM; i++)
             gradient[i] = (float)random_below(&seed, 1000) / 500 - 1;
         mr_step_rates_note(&rates, &o.schedule, step, rate);
-        apply(&o, &each, step, rate, step == next ? gradient : zeros);
+        missed_steps_apply(&o, &each, step, rate, step == next ? gradient : zeros);
         if (step != next)
             continue;
         mr_rule_catch_up(&o, &rates, step - 1, late.values, late.state, DIM);
-        apply(&o, &late, step, rate, gradient);
+        missed_steps_apply(&o, &late, step, rate, gradient);
         mr_rule_went_through(&o, step, late.state, DIM);
         assert_memory_equal(late.values, each.values, sizeof(each.values));
         assert_memory_equal(late.state, each.state, own_state * sizeof(float));
@@ -154,21 +155,21 @@ TEST(test_rows_are_as_if_they_had_gone_through_each_step)
         for (uint32_t decays = 0; decays < 2; decays++) {
             struct mr_feature f = dense(optimizers[i]);
             f.weight_decay = decays ? 0.01f : 0;
-            check(&f, seed++);
+            missed_steps_check(&f, seed++);
         }
     struct mr_feature f = dense(MR_OPT_MOMENTUM);
     f.optimizer_args[1] = 0.5f;
-    check(&f, seed++);
+    missed_steps_check(&f, seed++);
     f.optimizer_args[1] = 0;
     f.optimizer_args[2] = 1;
-    check(&f, seed++);
+    missed_steps_check(&f, seed++);
     f = dense(MR_OPT_ADAM);
     f.optimizer_args[3] = 1;
-    check(&f, seed++);
+    missed_steps_check(&f, seed++);
     f = dense(MR_OPT_ADAGRAD);
     f.optimizer_args[0] = 0.1f; /* of sums, not of the last step */
     f.weight_decay = 0.01f;
-    check(&f, seed++);
+    missed_steps_check(&f, seed++);
 }
 
 /* What is left of 0.9^1000 changes nothing: the steps are not gone through one by one. */
@@ -180,7 +181,7 @@ TEST(test_rows_come_to_rest)
     struct mr_feature f = dense(MR_OPT_MOMENTUM);
     struct mr_rule o = rule_of(&f);
     struct row r = new_row(&o), soon;
-    apply(&o, &r, 1, 0.1f, gradient);
+    missed_steps_apply(&o, &r, 1, 0.1f, gradient);
     mr_rule_went_through(&o, 1, r.state, DIM);
     soon = r;
     mr_rule_catch_up(&o, &rates, 2000, soon.values, soon.state, DIM);
@@ -191,7 +192,7 @@ TEST(test_rows_come_to_rest)
     f = dense(MR_OPT_ADAM);
     o = rule_of(&f);
     r = new_row(&o);
-    apply(&o, &r, 1, 0.1f, gradient);
+    missed_steps_apply(&o, &r, 1, 0.1f, gradient);
     mr_rule_went_through(&o, 1, r.state, DIM);
     mr_rule_catch_up(&o, &rates, 2001, r.values, r.state, DIM);
     uint32_t updates;

@@ -14,8 +14,8 @@ static uint32_t apply_at(const struct mr_rule *o, float learning_rate, float *co
 }
 
 /* Rows of values with their state behind them. */
-static uint32_t apply(const struct mr_rule *o, float *const *rows, const float *const *gradients,
-                      uint32_t row_count, size_t dim)
+static uint32_t rule_apply(const struct mr_rule *o, float *const *rows, const float *const *gradients,
+                           uint32_t row_count, size_t dim)
 {
     float *states[2];
     assert_true(row_count <= 2);
@@ -24,7 +24,7 @@ static uint32_t apply(const struct mr_rule *o, float *const *rows, const float *
     return apply_at(o, mr_rule_learning_rate(o, 0, 0), rows, states, gradients, row_count, dim);
 }
 
-static struct mr_rule make(const struct mr_feature *f)
+static struct mr_rule rule_make(const struct mr_feature *f)
 {
     struct mr_rule o;
     const char *what = NULL;
@@ -63,7 +63,7 @@ TEST(test_state_sizes_and_first_values)
         bool squares = kind == MR_OPT_ADAGRAD || kind == MR_OPT_ROWWISE_ADAGRAD;
         if (squares)
             f.optimizer_args[0] = 0.1f;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         float first[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
         assert_int_equal(mr_rule_state_floats(&o, 3), floats[kind]);
         mr_rule_state_init(&o, values, first, 3);
@@ -75,7 +75,7 @@ TEST(test_state_sizes_and_first_values)
     }
     struct mr_feature f = of_kind(MR_OPT_MOMENTUM, 3);
     f.optimizer_args[1] = 0.5f;
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     assert_int_equal(mr_rule_state_floats(&o, 3), 4);
 }
 
@@ -84,14 +84,14 @@ TEST(test_a_bad_gradient_changes_nothing)
     const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {0.5f, 0, 0, 0};
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         struct mr_feature f = of_kind(kind, 4);
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         float good[13] = {1, 2, 3, 4}, other[13] = {1, 2, 3, 4}, spared[13];
         mr_rule_state_init(&o, good, good + 4, 4);
         memcpy(spared, good, sizeof(spared));
         memcpy(other, good, sizeof(other));
         float *rows[] = {good, other};
         const float *gradients[] = {bad_gradient, good_gradient};
-        assert_int_equal(apply(&o, rows, gradients, 2, 4), 2); /* the second */
+        assert_int_equal(rule_apply(&o, rows, gradients, 2, 4), 2); /* the second */
         assert_memory_equal(good, spared, sizeof(good));
         assert_true(other[0] < 1);
     }
@@ -102,14 +102,14 @@ TEST(test_state_does_not_overflow)
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 2);
         f.learning_rate = 1e-3f;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         float row[7] = {1, -1};
         mr_rule_state_init(&o, row, row + 2, 2);
         for (uint32_t step = 0; step < 4; step++) {
             const float gradient[2] = {FLT_MAX, step % 2 == 0 ? -FLT_MAX : 1e30f};
             float *rows[] = {row};
             const float *gradients[] = {gradient};
-            assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
+            assert_int_equal(rule_apply(&o, rows, gradients, 1, 2), 1);
             assert_true(isfinite(row[0]) && isfinite(row[1]) && row[0] < 1);
             for (size_t i = 0; i < mr_rule_state_floats(&o, 2); i++)
                 assert_true(isfinite(row[2 + i]));
@@ -124,13 +124,13 @@ TEST(test_a_zero_gradient_and_the_least_epsilon)
     for (uint32_t i = 0; i < 2; i++) {
         struct mr_feature f = of_kind(kinds[i], 2);
         f.optimizer_args[1] = FLT_TRUE_MIN;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         const float gradient[2] = {0, 0};
         float row[4] = {1, -1};
         float *rows[] = {row};
         const float *gradients[] = {gradient};
         mr_rule_state_init(&o, row, row + 2, 2);
-        assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
+        assert_int_equal(rule_apply(&o, rows, gradients, 1, 2), 1);
         assert_true(row[0] == 1 && row[1] == -1);
     }
 }
@@ -140,16 +140,16 @@ TEST(test_a_zero_gradient_and_the_least_epsilon)
 TEST(test_adam_counts_per_row)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     float early[4] = {0.5f}, late[4] = {0.5f};
     const float gradient[1] = {0.25f};
     float *rows[] = {early, late};
     const float *gradients[] = {gradient, gradient};
     for (uint32_t step = 0; step < 5; step++)
-        apply(&o, &rows[0], gradients, 1, 1);
+        rule_apply(&o, &rows[0], gradients, 1, 1);
     assert_true(late[0] == 0.5f && late[1] == 0 && late[3] == 0);
     for (uint32_t step = 0; step < 5; step++)
-        apply(&o, &rows[1], gradients, 1, 1);
+        rule_apply(&o, &rows[1], gradients, 1, 1);
     assert_memory_equal(early, late, sizeof(early));
     uint32_t count;
     memcpy(&count, &early[3], sizeof(count));
@@ -161,14 +161,14 @@ TEST(test_adam_counts_per_row)
 TEST(test_adam_after_very_many_updates)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAMW, 1);
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     float row[4] = {0.5f, 0.25f, 0.0625f};
     const uint32_t many = UINT32_MAX;
     memcpy(&row[3], &many, sizeof(many));
     const float gradient[1] = {0.25f};
     float *rows[] = {row};
     const float *gradients[] = {gradient};
-    apply(&o, rows, gradients, 1, 1);
+    rule_apply(&o, rows, gradients, 1, 1);
     assert_memory_equal(&row[3], &many, sizeof(many));
     assert_true(fabsf(row[0] - (0.5f - f.learning_rate)) < 1e-6f);
 }
@@ -179,7 +179,7 @@ TEST(test_adam_by_the_steps_of_pushes)
     for (uint32_t kind = MR_OPT_ADAM; kind <= MR_OPT_ADAMW; kind++) {
         struct mr_feature f = of_kind(kind, 1);
         f.optimizer_args[3] = 1;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         const float gradient[1] = {0.25f}, *gradients[] = {gradient};
         const uint64_t steps[] = {1, 2, 1000, UINT32_MAX, UINT64_MAX};
         for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
@@ -202,7 +202,7 @@ TEST(test_adam_by_the_steps_of_pushes)
 TEST(test_powers)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     for (uint32_t n = 0; n < 100000; n += n < 100 ? 1 : 997) {
         double expected = pow((double)o.beta2, n);
         assert_true(fabs(mr_powers_at(&o.beta2_powers, n) - expected) <=
@@ -219,7 +219,7 @@ TEST(test_ftrl_keeps_first_values)
         f.optimizer_args[2] = 0.5f;
         f.optimizer_args[3] = 0.25f;
         f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.3f : 0;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         const float first[4] = {0.01f, -2.5f, 0, 1e-4f}, gradient[4] = {0};
         float row[13], *values = row, *s = row + 4;
         const float *gradients = gradient;
@@ -237,7 +237,7 @@ TEST(test_ftrl_weights_stay_when_rates_change)
 {
     struct mr_feature f = of_kind(MR_OPT_FTRL, 2);
     f.learning_rate = 0.1f;
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     float row[7] = {0.3f, -0.7f}, *values = row, *s = row + 2;
     const float gradient[2] = {1, -2}, none[2] = {0, 0};
     const float *gradients = gradient;
@@ -259,7 +259,7 @@ TEST(test_groups_vanish_as_a_whole)
 {
     struct mr_feature f = of_kind(MR_OPT_GROUP_FTRL, 4);
     f.optimizer_args[4] = 1; /* times sqrt 4: |z| must be above 2 */
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     float weak[13] = {0}, strong[13] = {0};
     const float little[4] = {1, 1, 1, 0.9f}, much[4] = {1, 1, 1, 1.1f};
     float *rows[] = {weak, strong}, *states[] = {weak + 4, strong + 4};
@@ -278,7 +278,7 @@ TEST(test_pushed_rates_win)
     f.learning_rate = 0.5f;
     f.schedule = MR_SCHEDULE_LINEAR;
     f.schedule_steps = 10;
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     assert_true(mr_rule_learning_rate(&o, 0, 0) == 0.5f);
     assert_true(mr_rule_learning_rate(&o, 5, 0) == 0.25f);
     assert_true(mr_rule_learning_rate(&o, 99, 0) == 0);
@@ -291,7 +291,7 @@ TEST(test_pushed_rates_win)
 static void check_overflow(uint32_t kind, uint32_t dim)
 {
     struct mr_feature f = of_kind(kind, MR_DIM_MAX < dim ? MR_DIM_MAX : dim);
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     size_t floats = dim + mr_rule_state_floats(&o, dim);
     float *rows[3], *states[3], *befores[3];
     float *wild = calloc(dim, sizeof(*wild)), *tame = calloc(dim, sizeof(*tame));
@@ -338,7 +338,7 @@ TEST(test_ftrl_at_no_rate_keeps_its_weights)
 {
     for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         float row[4] = {1, -2, 0.5f, 3}, stored[9], before[4], plain[4], first[9];
         const float gradient[4] = {0.5f, -1, 2, 0.25f};
         float *rows[] = {row}, *states[] = {stored};
@@ -364,7 +364,7 @@ TEST(test_a_feature_at_no_rate_keeps_its_values)
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
         f.learning_rate = 0;
-        struct mr_rule o = make(&f);
+        struct mr_rule o = rule_make(&f);
         float row[4] = {1, -2, 0.5f, 3}, stored[10] = {0};
         const float before[4] = {1, -2, 0.5f, 3}, gradient[4] = {0.5f, -1, 2, 0.25f};
         float *rows[] = {row}, *states[] = {stored};
@@ -386,16 +386,16 @@ TEST(test_norm_clipping_keeps_the_direction)
     struct mr_feature f = mr_feature_table("t", 2);
     f.learning_rate = 1;
     f.clip_norm = 1;
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     float row[2] = {0, 0};
     const float gradient[2] = {3, 4}, small[2] = {0.5f, 0};
     float *rows[] = {row};
     const float *gradients[] = {gradient};
-    apply(&o, rows, gradients, 1, 2);
+    rule_apply(&o, rows, gradients, 1, 2);
     assert_true(fabsf(row[0] + 0.6f) < 1e-6f && fabsf(row[1] + 0.8f) < 1e-6f);
     row[0] = row[1] = 0;
     gradients[0] = small;
-    apply(&o, rows, gradients, 1, 2);
+    rule_apply(&o, rows, gradients, 1, 2);
     assert_true(row[0] == -0.5f && row[1] == 0);
 }
 
@@ -403,7 +403,7 @@ TEST(test_norm_clipping_keeps_the_direction)
 TEST(test_what_is_set_is_the_row)
 {
     struct mr_feature f = of_kind(MR_OPT_ASSIGN, 5);
-    struct mr_rule o = make(&f);
+    struct mr_rule o = rule_make(&f);
     const float first[5] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f, 1.1f}, next[5] = {-1, 2, -3, 0, 5};
     const float bad[5] = {1, 2, INFINITY, 4, 5};
     float row[6] = {9, 9, 9, 9, 9, 9}, *values = row, *s = row + 5;

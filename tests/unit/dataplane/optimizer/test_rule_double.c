@@ -11,7 +11,7 @@
 #define DIM       37u
 #define STATE_MAX (2 * DIM + 1)
 
-static struct mr_rule make(const struct mr_feature *f)
+static struct mr_rule rule_double_make(const struct mr_feature *f)
 {
     struct mr_rule o;
     const char *what = NULL;
@@ -160,7 +160,7 @@ static double error_ulp(float found, double expected, double size)
  * is more: about a step. `rates`: the learning rate goes up and down. */
 static double compare_with_reference(const struct mr_feature *f, bool rates, uint64_t rng)
 {
-    struct mr_rule o = make(f);
+    struct mr_rule o = rule_double_make(f);
     float row[DIM + STATE_MAX], gradient[DIM];
     double size[DIM], worst = 0;
     struct reference reference;

@@ -1,6 +1,7 @@
 /* Versions: who sees which values, when they are copied, and when their memory goes; also with many
  * threads. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

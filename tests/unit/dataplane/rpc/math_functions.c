@@ -30,7 +30,8 @@ static void saved_free(void *arg)
     atomic_fetch_sub(&saved_alive, 1);
 }
 
-static enum mr_status save(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status math_functions_save(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                          uint32_t count)
 {
     struct saved *saved = calloc(1, sizeof(*saved));
     if (saved == NULL)
@@ -86,7 +87,7 @@ static enum mr_status both(struct mr_rpc_call *call, const struct mr_value *a, b
         return MR_NO_MEMORY;
     for (uint64_t i = 0; i < elements(&a[0].tensor); i++)
         out[i] = multiply ? x[i] * y[i] : x[i] + y[i];
-    return save(call, a, 2);
+    return math_functions_save(call, a, 2);
 }
 
 static enum mr_status mul(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
@@ -94,7 +95,7 @@ static enum mr_status mul(struct mr_rpc_call *call, const struct mr_value *a, ui
     return both(call, a, true);
 }
 
-static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
+static enum mr_status math_functions_add(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     return both(call, a, false);
 }
@@ -107,7 +108,7 @@ static enum mr_status square(struct mr_rpc_call *call, const struct mr_value *a,
         return MR_NO_MEMORY;
     for (uint64_t i = 0; i < elements(&a[0].tensor); i++)
         out[i] = x[i] * x[i];
-    return save(call, a, 1);
+    return math_functions_save(call, a, 1);
 }
 
 static enum mr_status sum(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
@@ -120,7 +121,7 @@ static enum mr_status sum(struct mr_rpc_call *call, const struct mr_value *a, ui
     *out = 0;
     for (uint64_t i = 0; i < elements(&a[0].tensor); i++)
         *out += x[i];
-    return save(call, a, 1);
+    return math_functions_save(call, a, 1);
 }
 
 static enum mr_status twice(struct mr_rpc_call *call, const struct mr_value *a)
@@ -134,7 +135,7 @@ static enum mr_status twice(struct mr_rpc_call *call, const struct mr_value *a)
     return MR_OK;
 }
 
-static enum mr_status split(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
+static enum mr_status math_functions_split(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     enum mr_status status = mr_rpc_return(call, a[0]);
     return status == MR_OK ? twice(call, a) : status;
@@ -268,7 +269,7 @@ void math_register(struct mr_rpc *rpc)
         {.name = "add",
          .arguments = "f32[...], f32[...]",
          .results = "f32[...]",
-         .run = add,
+         .run = math_functions_add,
          .backward = add_backward},
         {.name = "square",
          .arguments = "f32[...]",
@@ -279,7 +280,7 @@ void math_register(struct mr_rpc *rpc)
         {.name = "split",
          .arguments = "f32[...]",
          .results = "f32[...], f32[...]",
-         .run = split,
+         .run = math_functions_split,
          .backward = split_backward},
         {.name = "plain", .arguments = "f32[...]", .results = "f32[...]", .run = plain},
         {.name = "same", .arguments = "tensor", .results = "tensor", .run = same},

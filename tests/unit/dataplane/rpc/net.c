@@ -136,7 +136,7 @@ static void leave(void *self, bool more)
     pthread_mutex_unlock(&((struct net_worker *)self)->net->lock);
 }
 
-static void wake(void *self)
+static void net_wake(void *self)
 {
     struct net *net = ((struct net_worker *)self)->net;
     atomic_fetch_add(&net->events, 1);
@@ -200,7 +200,7 @@ static bool turn_all(struct net *net)
     return busy || net->first != NULL;
 }
 
-static void *run(void *arg)
+static void *net_run(void *arg)
 {
     struct net *net = arg;
     bool stopping = false;
@@ -224,7 +224,7 @@ void net_start(struct net *net, uint32_t world_size)
     *net = (struct net){
         .world_size = world_size, .executor_threads = 1, .dead_after_ms = 10000, .timeout_ms = 60000};
     pthread_mutex_init(&net->lock, NULL);
-    assert_int_equal(pthread_create(&net->thread, NULL, run, net), 0);
+    assert_int_equal(pthread_create(&net->thread, NULL, net_run, net), 0);
 }
 
 static void create_endpoint(struct net_worker *w)
@@ -264,7 +264,7 @@ static void create_agent(struct net *net, struct net_worker *w, const char *name
                                                 .now_us = now_us,
                                                 .enter = enter,
                                                 .leave = leave,
-                                                .wake = wake,
+                                                .wake = net_wake,
                                                 .wait = wait_for,
                                                 .can_reach = can_reach},
                                      .endpoint = w->ep,
@@ -585,6 +585,12 @@ void gate_pass(struct gate *gate)
     gate->ended++;
     pthread_cond_broadcast(&gate->changed);
     pthread_mutex_unlock(&gate->lock);
+}
+
+enum mr_status gate_pass_call(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    gate_pass(mr_rpc_user(call));
+    return MR_OK;
 }
 
 void gate_wait_begun(struct gate *gate, uint32_t count)

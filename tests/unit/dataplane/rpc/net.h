@@ -121,6 +121,8 @@ struct gate {
 
 void gate_init(struct gate *gate);
 void gate_pass(struct gate *gate);
+/* A function that passes the gate which its user pointer is. */
+enum mr_status gate_pass_call(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count);
 void gate_wait_begun(struct gate *gate, uint32_t count);
 /* Returns once all that had come have passed. */
 void gate_open(struct gate *gate);

@@ -103,7 +103,8 @@ static enum mr_status pass_around(struct mr_rpc_call *call, const struct mr_valu
     return status == MR_OK ? MR_OK : mr_rpc_fail(call, "%s", mr_rpc_last_error());
 }
 
-static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status rref_functions_keep(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                          uint32_t count)
 {
     struct mr_rref **kept = mr_rpc_user(call);
     *kept = arguments[0].rref;
@@ -111,7 +112,8 @@ static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *argu
     return MR_OK;
 }
 
-static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status rref_functions_drop(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                          uint32_t count)
 {
     struct mr_rref **kept = mr_rpc_user(call);
     mr_rref_release(*kept);
@@ -166,9 +168,9 @@ int setup(void **state)
         net_function(rpc, "read", "ref", "...", read_value, NULL, 0);
         net_function(rpc, "read_inner", "ref", "...", read_inner, NULL, 0);
         net_function(rpc, "pass_around", "ref", "ref", pass_around, NULL, 0);
-        net_function(rpc, "keep", "ref", "", keep, &world->kept[i], 0);
+        net_function(rpc, "keep", "ref", "", rref_functions_keep, &world->kept[i], 0);
         net_function(rpc, "read_kept", "", "...", read_kept, &world->kept[i], 0);
-        net_function(rpc, "drop", "", "", drop, &world->kept[i], 0);
+        net_function(rpc, "drop", "", "", rref_functions_drop, &world->kept[i], 0);
         net_function(rpc, "use", "ref", "", use, NULL, 0);
     }
     return 0;

@@ -22,7 +22,8 @@ struct seen {
     uint32_t stop_at; /* the visitor has enough with this block */
 };
 
-static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+static enum mr_status block_stream_look(void *arg, uint32_t link, const uint8_t *const *blocks,
+                                        uint32_t count)
 {
     struct seen *seen = arg;
     assert_int_equal(link, 0);
@@ -62,7 +63,7 @@ TEST(test_files_take_turns_whatever_the_batch, temporary_directory_setup, tempor
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
-        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &seen, text), MR_OK);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, block_stream_look, &seen, text), MR_OK);
         assert_true(seen.blocks >= 20);
         assert_false(ps_reader_is_damaged(r));
         assert_string_equal(text, "");
@@ -82,7 +83,8 @@ TEST(test_a_bad_block_ends_it_exactly_there, temporary_directory_setup, temporar
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
-        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, block_stream_look, &seen, text),
+                         MR_CHECKPOINT_CORRUPT);
         assert_int_equal(seen.blocks, DAMAGED_BLOCK * FIXTURE_CORES + 1);
         assert_true(ps_reader_is_damaged(r));
         assert_non_null(strstr(text, "core-001.mrc: block 6: "));
@@ -97,7 +99,7 @@ TEST(test_a_missing_file_is_told_before_the_first_block, temporary_directory_set
     struct seen seen = {.batch = 1, .stop_at = NOWHERE};
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(unlink(fixture_path(*state, 1, "core-001.mrc")), 0);
-    assert_int_equal(ps_reader_blocks(r, 1, 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_blocks(r, 1, 1, block_stream_look, &seen, text), MR_CHECKPOINT_CORRUPT);
     assert_int_equal(seen.blocks, 0);
     assert_true(ps_reader_is_damaged(r));
     assert_non_null(strstr(text, "core-001.mrc: it is missing"));
@@ -130,7 +132,7 @@ TEST(test_a_visitor_may_stop, temporary_directory_setup, temporary_directory_tea
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = 3, .stop_at = places[i]};
         char text[PS_TEXT_BYTES] = "the visitor's";
-        assert_int_equal(ps_reader_blocks(r, 3, 1, look, &seen, text), MR_BUSY);
+        assert_int_equal(ps_reader_blocks(r, 3, 1, block_stream_look, &seen, text), MR_BUSY);
         assert_int_equal(seen.blocks, places[i] + 1);
         assert_false(ps_reader_is_damaged(r));
         assert_string_equal(text, "the visitor's");
@@ -180,7 +182,7 @@ static enum mr_status look_held(void *arg, uint32_t link, const uint8_t *const *
         return MR_OK;
     }
     const uint32_t first = h->seen.blocks;
-    enum mr_status status = look(&h->seen, link, blocks, count);
+    enum mr_status status = block_stream_look(&h->seen, link, blocks, count);
     if (status == MR_OK)
         wait_until_full(h, count);
     check_before(h);

@@ -33,8 +33,7 @@ static void check_refused(const char *directory, uint64_t id, const char *expect
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(ps_reader_open(NULL, directory, id, &r, text), MR_CHECKPOINT_CORRUPT);
     assert_null(r);
-    if (!strstr(text, expected))
-        fail_msg("\"%s\" does not say \"%s\"", text, expected);
+    assert_says(text, expected);
 }
 
 static void rename_checkpoint(const char *directory, uint64_t id, const char *name)
@@ -89,7 +88,8 @@ struct looked {
     uint32_t link, blocks[3];
 };
 
-static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+static enum mr_status checkpoint_chain_look(void *arg, uint32_t link, const uint8_t *const *blocks,
+                                            uint32_t count)
 {
     struct looked *looked = arg;
     assert_true(link == looked->link || link == looked->link + 1);
@@ -112,7 +112,7 @@ TEST(test_blocks_come_link_by_link_whatever_the_batch, temporary_directory_setup
     assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct looked looked = {0};
-        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &looked, text), MR_OK);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, checkpoint_chain_look, &looked, text), MR_OK);
         for (uint32_t link = 0; link < 3; link++)
             assert_int_equal(looked.blocks[link], FIXTURE_CORES);
     }
@@ -205,7 +205,7 @@ TEST(test_damage_shows_while_an_unread_chain_is_read, temporary_directory_setup,
     assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     fixture_flip(fixture_path(*state, 2, "core-000.mrc"), 300, 0x40);
     struct looked looked = {0};
-    assert_int_equal(ps_reader_blocks(r, 1, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_blocks(r, 1, 1, checkpoint_chain_look, &looked, text), MR_CHECKPOINT_CORRUPT);
     assert_true(ps_reader_is_damaged(r));
     assert_int_equal(looked.blocks[0], FIXTURE_CORES); /* what came before it was whole */
     assert_int_equal(looked.blocks[2], 0);

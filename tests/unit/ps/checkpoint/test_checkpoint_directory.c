@@ -13,7 +13,7 @@
 
 #define MANY 70000u /* more than a file system lists in a few calls, and than 16 bits count */
 
-static void save(const char *directory, uint64_t id)
+static void directory_save(const char *directory, uint64_t id)
 {
     assert_int_equal(fixture_save(ps_store_local(), directory, id, 20).status, MR_OK);
 }
@@ -86,7 +86,7 @@ TEST(test_other_users_do_not_read_checkpoints, temporary_directory_setup, tempor
     assert_true(ps_path_join(*state, "made", directory));
     int lock;
     assert_int_equal(ps_checkpoint_lock(directory, "a test", &lock, text), MR_OK);
-    save(directory, 1);
+    directory_save(directory, 1);
     (void)umask(umask_before);
     assert_int_equal(mode_of(directory), 0750);
     assert_int_equal(mode_of(fixture_path(directory, 1, "")), 0750);
@@ -100,7 +100,7 @@ TEST(test_newest_first, temporary_directory_setup, temporary_directory_teardown)
     static const uint64_t order[] = {5, 100, 9, 1, 11};
     uint64_t ids[8];
     for (size_t i = 0; i < 5; i++)
-        save(*state, order[i]);
+        directory_save(*state, order[i]);
     make_directory(*state, "ckpt-007");
     make_directory(*state, "ckpt-x");
     make_directory(*state, "other");
@@ -148,7 +148,7 @@ TEST(test_retain_keeps_the_newest, temporary_directory_setup, temporary_director
 {
     uint64_t ids[8];
     for (uint64_t id = 1; id <= 5; id++)
-        save(*state, id);
+        directory_save(*state, id);
     make_directory(*state, "other");
     ps_checkpoint_retain(NULL, *state, &(struct ps_retention){.keep = 2});
     assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 2);
@@ -166,7 +166,7 @@ TEST(test_retain_keeps_the_newest, temporary_directory_setup, temporary_director
 
 TEST(test_retain_removes_what_dead_writers_left, temporary_directory_setup, temporary_directory_teardown)
 {
-    save(*state, 1);
+    directory_save(*state, 1);
     make_directory(*state, ".tmp-ckpt-2");
     struct ps_writer *live;
     char text[PS_TEXT_BYTES];
@@ -195,7 +195,7 @@ TEST(test_a_list_with_gaps_is_nothing_to_go_by, temporary_directory_setup, tempo
     uint32_t count;
     gaps.list = list_less;
     for (uint64_t number = 1; number <= 3; number++)
-        save(*state, number);
+        directory_save(*state, number);
     assert_int_equal(ps_checkpoint_list_all(&gaps, *state, ids, 8, &count), -EIO);
     assert_int_equal(ps_checkpoint_next_id(&gaps, *state, &id, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "check the disk"));
@@ -209,7 +209,7 @@ TEST(test_the_next_number, temporary_directory_setup, temporary_directory_teardo
     uint64_t id = 0;
     assert_int_equal(ps_checkpoint_next_id(NULL, "/nowhere/at/all", &id, text), MR_OK);
     assert_int_equal(id, 1);
-    save(*state, 7);
+    directory_save(*state, 7);
     assert_int_equal(ps_checkpoint_next_id(NULL, *state, &id, text), MR_OK);
     assert_int_equal(id, 8);
     assert_true(ps_path_join(*state, "ckpt-7/MANIFEST", file));
@@ -239,7 +239,7 @@ TEST(test_a_directory_of_many_entries, temporary_directory_setup, temporary_dire
         (void)snprintf(name, sizeof(name), "x%u", i);
         assert_int_equal(symlinkat("x", directory, name), 0);
     }
-    save(path, 7);
+    directory_save(path, 7);
     assert_int_equal(store->list(store->self, path, count_name, &count), 0);
     assert_int_equal(count, MANY + 1);
     assert_int_equal(ps_checkpoint_list(NULL, path, &id, 1), 1);

@@ -30,8 +30,7 @@ static void check_damaged(const char *directory, const char *expected)
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_CORRUPT);
     assert_null(r);
-    if (!strstr(text, expected))
-        fail_msg("\"%s\" does not say \"%s\"", text, expected);
+    assert_says(text, expected);
     memset(text, 0, sizeof(text));
     assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_OK);
     assert_non_null(strstr(text, expected));

@@ -84,8 +84,7 @@ static void refuse(struct ps_cluster_manifest m, const char *why)
     char *json = ps_cluster_manifest_seal(&m);
     assert_non_null(json);
     assert_false(ps_cluster_manifest_parse(json, strlen(json), &back, text));
-    if (!strstr(text, why))
-        fail_msg("\"%s\" does not say \"%s\"", text, why);
+    assert_says(text, why);
     free(json);
 }
 
@@ -226,8 +225,7 @@ static void refuse_chain(const char *directory, uint64_t id, const char *why)
 {
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(open_chain(directory, id, text), MR_CHECKPOINT_CORRUPT);
-    if (!strstr(text, why))
-        fail_msg("\"%s\" does not say \"%s\"", text, why);
+    assert_says(text, why);
 }
 
 TEST(parts_must_be_those_that_were_committed, temporary_directory_setup, temporary_directory_teardown)

@@ -9,7 +9,7 @@
 static const char *const nodes[] = {"a", "b"};
 
 /* Checkpoints 2, 4, 6, 8, 10 of two nodes; those of a are full, of b 2 and 8 with deltas on them. */
-static void make(const char *directory)
+static void cluster_retain_make(const char *directory)
 {
     static const uint64_t parents[] = {0, 2, 4, 0, 8};
     char a[PS_PATH_BYTES], b[PS_PATH_BYTES];
@@ -46,7 +46,7 @@ static void retain(const char *directory, uint64_t committed, uint32_t keep)
 TEST(parts_stay_as_long_as_they_are_needed, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
-    make(directory);
+    cluster_retain_make(directory);
     retain(directory, 10, 5);
     expect(directory, ".", "2 4 6 8 10 ");
     retain(directory, 10, 3);
@@ -68,7 +68,7 @@ TEST(what_trainers_ask_for_displaces_nothing_else, temporary_directory_setup, te
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 2, .keep_trainers = 1};
     char b[PS_PATH_BYTES];
-    make(directory);
+    cluster_retain_make(directory);
     assert_true(ps_path_join(directory, "b", b));
     for (uint64_t id = 6; id <= 10; id += 2) {
         FILE *file = fopen(fixture_path(b, id, PS_BY_TRAINER_NAME), "w");
@@ -84,7 +84,7 @@ TEST(a_burst_does_not_displace_what_was_before_it, temporary_directory_setup, te
 {
     const char *directory = *state;
     const struct ps_retention retention = {.keep = 3, .least_age_s = UINT32_MAX};
-    make(directory);
+    cluster_retain_make(directory);
     ps_cluster_retain(ps_store_local(), directory, 10, &retention);
     expect(directory, ".", "2 4 10 ");
 }
@@ -94,7 +94,7 @@ TEST(what_comes_after_stays, temporary_directory_setup, temporary_directory_tear
 {
     const char *directory = *state;
     char a[PS_PATH_BYTES];
-    make(directory);
+    cluster_retain_make(directory);
     assert_true(ps_path_join(directory, "a", a));
     chain_save_key(a, 9, 0, 1, 1); /* given up */
     chain_save_key(a, 12, 0, 1, 1);
@@ -111,7 +111,7 @@ TEST(a_file_that_came_too_late_goes, temporary_directory_setup, temporary_direct
 {
     const char *directory = *state;
     char a[PS_PATH_BYTES], late[PS_PATH_BYTES], kept[PS_PATH_BYTES + 8];
-    make(directory);
+    cluster_retain_make(directory);
     assert_true(ps_path_join(directory, "a", a) && ps_path_cluster(directory, 9, late));
     chain_save_key(a, 9, 0, 1, 1);
     cluster_commit(directory, 9, nodes, 1);
@@ -142,7 +142,7 @@ static bool is_there(const char *directory, const char *name)
 TEST(what_a_dead_writer_left_goes, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
-    make(directory);
+    cluster_retain_make(directory);
     make_file(directory, "CLUSTER-9.0123456789abcdef00000001.new");
     make_file(directory, "CLUSTER-11.0123456789abcdef00000001.next"); /* its writer may be at work */
     make_file(directory, "CLUSTER-9.bak");                            /* somebody's own */
@@ -158,7 +158,7 @@ TEST(what_a_later_version_wrote_stays, temporary_directory_setup, temporary_dire
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
-    make(directory);
+    cluster_retain_make(directory);
     assert_true(ps_path_cluster(directory, 4, path));
     fixture_rewrite(path, "", "version", json_integer(PS_CLUSTER_FORMAT_VERSION));
     fixture_rewrite(path, "", "written_by", json_string("0.9.1"));
@@ -174,7 +174,7 @@ TEST(nothing_goes_in_doubt, temporary_directory_setup, temporary_directory_teard
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
-    make(directory);
+    cluster_retain_make(directory);
     assert_true(ps_path_cluster(directory, 10, path));
     assert_int_equal(remove(path), 0);
     assert_true(ps_path_join(directory, "a", path));

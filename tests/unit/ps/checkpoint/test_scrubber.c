@@ -45,7 +45,7 @@ static int tear_down(void **state)
     return temporary_directory_remove(x->directory);
 }
 
-static void start(struct fixture *x)
+static void scrubber_start(struct fixture *x)
 {
     x->scrubber = ps_scrubber_start(&x->options);
     assert_non_null(x->scrubber);
@@ -63,7 +63,7 @@ static void flip(struct fixture *x, uint64_t id)
     fixture_flip(fixture_path(x->directory, id, "core-000.mrc"), 5000, 1);
 }
 
-static void check(const struct fixture *x, uint64_t damaged, uint64_t damaged_id)
+static void scrubber_check(const struct fixture *x, uint64_t damaged, uint64_t damaged_id)
 {
     wait_for_a_round(x);
     assert_int_equal(ps_counter_read(&x->counters.damaged), damaged);
@@ -73,8 +73,8 @@ static void check(const struct fixture *x, uint64_t damaged, uint64_t damaged_id
 TEST(whole_ones_are_read_again_and_again, set_up, tear_down)
 {
     struct fixture *x = *state;
-    start(x);
-    check(x, 0, 0);
+    scrubber_start(x);
+    scrubber_check(x, 0, 0);
     assert_true(ps_counter_read(&x->counters.last_s) > 0);
     assert_int_equal(sem_trywait(&x->found), -1);
     ps_scrubber_stop(x->scrubber);
@@ -87,25 +87,25 @@ TEST(whole_ones_are_read_again_and_again, set_up, tear_down)
 TEST(an_old_base_is_found, set_up, tear_down)
 {
     struct fixture *x = *state;
-    start(x);
-    check(x, 0, 0);
+    scrubber_start(x);
+    scrubber_check(x, 0, 0);
     flip(x, 1);
-    check(x, 1, 0);
+    scrubber_check(x, 1, 0);
     flip(x, 1);
-    check(x, 0, 0);
+    scrubber_check(x, 0, 0);
     assert_int_equal(sem_trywait(&x->found), -1);
 }
 
 TEST(the_newest_is_reported_whatever_of_its_chain_is_damaged, set_up, tear_down)
 {
     struct fixture *x = *state;
-    start(x);
+    scrubber_start(x);
     flip(x, 3);
-    check(x, 1, 4);
+    scrubber_check(x, 1, 4);
     assert_int_equal(sem_trywait(&x->found), 0);
     assert_int_equal(sem_trywait(&x->found), -1); /* once */
     chain_save_key(x->directory, 5, 0, 5, 50);
-    check(x, 1, 0);
+    scrubber_check(x, 1, 0);
 }
 
 TEST(partial_ones_are_read_too, set_up, tear_down)
@@ -116,15 +116,15 @@ TEST(partial_ones_are_read_too, set_up, tear_down)
     assert_int_equal(mkdir(partial, 0700), 0);
     chain_save_key(partial, 1, 0, 1, 10);
     fixture_flip(fixture_path(partial, 1, "core-000.mrc"), 5000, 1);
-    start(x);
-    check(x, 1, 0);
+    scrubber_start(x);
+    scrubber_check(x, 1, 0);
 }
 
 TEST(a_stop_ends_it_in_the_middle_of_a_round, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->options.bytes_per_s_max = 1; /* a block would take twelve days */
-    start(x);
+    scrubber_start(x);
     WAIT_UNTIL(ps_counter_read(&x->counters.bytes) > 0);
     ps_scrubber_stop(x->scrubber);
     x->scrubber = NULL;

@@ -9,7 +9,7 @@
 static struct ps_cluster_catalog catalog, again;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
-static int begin(void **state)
+static int catalog_json_begin(void **state)
 {
     memset(&catalog, 0, sizeof(catalog));
     catalog.version = 7;
@@ -50,7 +50,7 @@ static void expect_same(void)
     }
 }
 
-TEST(test_catalogues_are_read_as_they_were_written, begin)
+TEST(test_catalogues_are_read_as_they_were_written, catalog_json_begin)
 {
     expect_same();
     catalog.taken_back[catalog.taken_back_count++] =
@@ -61,7 +61,7 @@ TEST(test_catalogues_are_read_as_they_were_written, begin)
 }
 
 /* Whatever its names and numbers are. */
-TEST(test_the_largest_catalogue_fits_a_znode, begin)
+TEST(test_the_largest_catalogue_fits_a_znode, catalog_json_begin)
 {
     catalog.version = INT64_MAX;
     catalog.last_feature = MR_FEATURE_ID_MAX;
@@ -85,7 +85,7 @@ TEST(test_the_largest_catalogue_fits_a_znode, begin)
 }
 
 /* What a good catalogue becomes if one text in it is replaced, and what is said of it. */
-TEST(test_what_is_no_catalogue_is_refused, begin)
+TEST(test_what_is_no_catalogue_is_refused, catalog_json_begin)
 {
     static const struct {
         const char *of, *by, *says;
@@ -127,7 +127,7 @@ TEST(test_what_is_no_catalogue_is_refused, begin)
 }
 
 /* A node that lacks what a feature needs must not read it. */
-TEST(test_what_features_need_makes_another_format, begin)
+TEST(test_what_features_need_makes_another_format, catalog_json_begin)
 {
     char *json = ps_cluster_catalog_json(&catalog);
     assert_non_null(strstr(json, "\"format\":1,"));

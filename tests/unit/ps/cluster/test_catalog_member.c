@@ -30,8 +30,8 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     ps_cluster_catalog_copy(&written, next);
 }
 
-static bool apply(void *context, const struct ps_cluster_catalog *c,
-                  struct ps_cluster_features_report *report)
+static bool catalog_member_apply(void *context, const struct ps_cluster_catalog *c,
+                                 struct ps_cluster_features_report *report)
 {
     (void)context;
     if (must_wait)
@@ -66,7 +66,8 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
     return other_lacks ? MR_VERSION_MISMATCH : MR_OK;
 }
 
-static void answer(void *context, struct ps_catalog_pending *pending, enum mr_status status, const char *text)
+static void catalog_member_answer(void *context, struct ps_catalog_pending *pending, enum mr_status status,
+                                  const char *text)
 {
     (void)context;
     asked.answers++;
@@ -76,11 +77,11 @@ static void answer(void *context, struct ps_catalog_pending *pending, enum mr_st
 }
 
 static const struct ps_catalog_member_ops ops = {.write = write_catalog,
-                                                 .apply = apply,
+                                                 .apply = catalog_member_apply,
                                                  .report = report_is,
                                                  .serve = serve,
                                                  .use = use,
-                                                 .answer = answer};
+                                                 .answer = catalog_member_answer};
 
 /* A round of the coordinator: the node's entry is written, then all is read. */
 static bool view_at(uint64_t now_us, bool leads)
@@ -109,7 +110,7 @@ static void take_written(void)
     ps_catalog_member_written(&m, written.version, PS_WRITTEN, 0);
 }
 
-static int begin(void **state)
+static int catalog_member_begin(void **state)
 {
     memset(&catalog, 0, sizeof(catalog));
     memset(&own, 0, sizeof(own));
@@ -120,7 +121,7 @@ static int begin(void **state)
     return ps_catalog_member_init(&m, &ops, NULL) ? 0 : -1;
 }
 
-static int end(void **state)
+static int catalog_member_end(void **state)
 {
     ps_catalog_member_destroy(&m);
     return 0;
@@ -147,7 +148,7 @@ static struct ps_catalog_pending request_to_create(const struct mr_feature *f)
 }
 
 /* First the map says that it is in use, then the catalogue has the feature. */
-TEST(test_what_a_feature_needs_comes_into_use_first, begin, end)
+TEST(test_what_a_feature_needs_comes_into_use_first, catalog_member_begin, catalog_member_end)
 {
     struct mr_feature f = mr_feature_table("t", 4);
     f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
@@ -164,7 +165,7 @@ TEST(test_what_a_feature_needs_comes_into_use_first, begin, end)
     assert_int_equal(written.count, 1);
 }
 
-TEST(test_what_some_node_lacks_is_refused, begin, end)
+TEST(test_what_some_node_lacks_is_refused, catalog_member_begin, catalog_member_end)
 {
     struct mr_feature f = mr_feature_table("t", 4), plain = f;
     mr_feature_set_optimizer(&f, MR_OPT_ADAM);
@@ -182,7 +183,7 @@ TEST(test_what_some_node_lacks_is_refused, begin, end)
     assert_int_equal(asked.writes, 1);
 }
 
-TEST(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end)
+TEST(test_serves_once_its_entry_says_what_the_catalogue_says, catalog_member_begin, catalog_member_end)
 {
     assert_true(ps_catalog_member_is_waiting(&m));
     assert_true(view());
@@ -207,7 +208,7 @@ TEST(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end)
     assert_true(asked.serves);
 }
 
-TEST(test_a_node_that_lacks_something_does_not_serve, begin, end)
+TEST(test_a_node_that_lacks_something_does_not_serve, catalog_member_begin, catalog_member_end)
 {
     catalog.version = 1;
     fails = true;
@@ -224,7 +225,7 @@ TEST(test_a_node_that_lacks_something_does_not_serve, begin, end)
 }
 
 /* All nodes start, and all lack what is not final: the leader takes it back all the same. */
-TEST(test_who_does_not_serve_settles, begin, end)
+TEST(test_who_does_not_serve_settles, catalog_member_begin, catalog_member_end)
 {
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] =
@@ -238,7 +239,7 @@ TEST(test_who_does_not_serve_settles, begin, end)
     assert_int_equal(written.count, 0);
 }
 
-TEST(test_an_older_catalogue_changes_nothing, begin, end)
+TEST(test_an_older_catalogue_changes_nothing, catalog_member_begin, catalog_member_end)
 {
     catalog.version = 3;
     serve_now();
@@ -248,7 +249,7 @@ TEST(test_an_older_catalogue_changes_nothing, begin, end)
     assert_int_equal(asked.applied, 1);
 }
 
-TEST(test_a_change_is_answered_when_everybody_has_it, begin, end)
+TEST(test_a_change_is_answered_when_everybody_has_it, catalog_member_begin, catalog_member_end)
 {
     struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
     ps_catalog_member_ask(&m, &request, 0);
@@ -272,7 +273,7 @@ TEST(test_a_change_is_answered_when_everybody_has_it, begin, end)
     assert_false(ps_catalog_member_is_waiting(&m));
 }
 
-TEST(test_a_change_that_came_too_late_is_made_again, begin, end)
+TEST(test_a_change_that_came_too_late_is_made_again, catalog_member_begin, catalog_member_end)
 {
     struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
     serve_now();
@@ -285,7 +286,7 @@ TEST(test_a_change_that_came_too_late_is_made_again, begin, end)
     assert_int_equal(written.version, 2);
 }
 
-TEST(test_a_drop_whose_answer_was_lost, begin, end)
+TEST(test_a_drop_whose_answer_was_lost, catalog_member_begin, catalog_member_end)
 {
     static const char name[1][MR_NAME_BYTES] = {"user"};
     struct ps_catalog_pending request = {
@@ -308,7 +309,7 @@ TEST(test_a_drop_whose_answer_was_lost, begin, end)
     assert_int_equal(asked.writes, 1);
 }
 
-TEST(test_create, begin, end)
+TEST(test_create, catalog_member_begin, catalog_member_end)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
     struct ps_catalog_pending request = request_to_create(&f);
@@ -338,7 +339,7 @@ TEST(test_create, begin, end)
     assert_int_equal(asked.answers, 2);
 }
 
-TEST(test_a_create_that_fails_here, begin, end)
+TEST(test_a_create_that_fails_here, catalog_member_begin, catalog_member_end)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
     struct ps_catalog_pending request = request_to_create(&f);
@@ -364,7 +365,7 @@ TEST(test_a_create_that_fails_here, begin, end)
     assert_string_equal(asked.text, "no room; no feature was created");
 }
 
-TEST(test_the_leader_settles_what_others_began, begin, end)
+TEST(test_the_leader_settles_what_others_began, catalog_member_begin, catalog_member_end)
 {
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] =
@@ -379,7 +380,7 @@ TEST(test_the_leader_settles_what_others_began, begin, end)
     assert_true(ps_catalog_member_is_waiting(&m));
 }
 
-TEST(test_what_must_wait_is_tried_again, begin, end)
+TEST(test_what_must_wait_is_tried_again, catalog_member_begin, catalog_member_end)
 {
     serve_now();
     must_wait = true;
@@ -395,7 +396,7 @@ TEST(test_what_must_wait_is_tried_again, begin, end)
     assert_int_equal(asked.applied, applied + 1);
 }
 
-TEST(test_every_call_ends, begin, end)
+TEST(test_every_call_ends, catalog_member_begin, catalog_member_end)
 {
     struct ps_catalog_pending early = request_to_freeze(MR_FREEZE_ALL),
                               late = request_to_freeze(MR_FREEZE_ADMIT);

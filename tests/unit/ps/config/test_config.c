@@ -26,7 +26,7 @@ static int remove_path(void **state)
 }
 
 /* Loads a file with this text. */
-static enum mr_status load(const char *text, struct ps_config *config, char *error)
+static enum mr_status config_load(const char *text, struct ps_config *config, char *error)
 {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -42,7 +42,7 @@ static void refused(const char *text, uint32_t line, const char *what)
     char error[PS_CONFIG_ERROR_BYTES], place[64];
     ps_config_default(&config);
     before = config;
-    assert_int_equal(load(text, &config, error), MR_INVALID_ARGUMENT);
+    assert_int_equal(config_load(text, &config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s:%u: ", path, line);
     if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL)
         fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
@@ -108,16 +108,16 @@ TEST(reads_every_type)
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
     ps_config_default(&config);
-    assert_int_equal(load("; a comment\n"
-                          "[port]\n"
-                          "\tdevice = mr0   ; a comment behind a value\n"
-                          "  driver=af_packet\n"
-                          "ipv4 : 10.0.0.1/24\n"
-                          "[cores]\n"
-                          "count = 2\n"
-                          "[checkpoint]\n"
-                          "save_on_stop = yes\n",
-                          &config, error),
+    assert_int_equal(config_load("; a comment\n"
+                                 "[port]\n"
+                                 "\tdevice = mr0   ; a comment behind a value\n"
+                                 "  driver=af_packet\n"
+                                 "ipv4 : 10.0.0.1/24\n"
+                                 "[cores]\n"
+                                 "count = 2\n"
+                                 "[checkpoint]\n"
+                                 "save_on_stop = yes\n",
+                                 &config, error),
                      MR_OK);
     assert_string_equal(config.port_device, "mr0");
     assert_int_equal(config.port_driver, 2);
@@ -133,10 +133,11 @@ TEST(comments_follow_values)
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
     ps_config_default(&config);
-    assert_int_equal(load("[checkpoint]\ndirectory = /data/ck # note\nremote = s3://b/x#y\t# more # still\n"
-                          "[port]\ndevice = # none\n[cores]\ncount = 3 ; note\ncpus = 1-3 #\n",
-                          &config, error),
-                     MR_OK);
+    assert_int_equal(
+        config_load("[checkpoint]\ndirectory = /data/ck # note\nremote = s3://b/x#y\t# more # still\n"
+                    "[port]\ndevice = # none\n[cores]\ncount = 3 ; note\ncpus = 1-3 #\n",
+                    &config, error),
+        MR_OK);
     assert_string_equal(config.checkpoint_directory, "/data/ck");
     assert_string_equal(config.checkpoint_remote, "s3://b/x#y");
     assert_string_equal(config.port_device, "");
@@ -195,7 +196,7 @@ TEST(a_line_that_is_too_long_is_refused)
     char error[PS_CONFIG_ERROR_BYTES];
     snprintf(text, sizeof(text), "# %01000d\n[cores]\ncount = 3\n", 0);
     ps_config_default(&config);
-    assert_int_equal(load(text, &config, error), MR_OK); /* but not a comment */
+    assert_int_equal(config_load(text, &config, error), MR_OK); /* but not a comment */
     assert_int_equal(config.cores_count, 3);
 }
 
@@ -324,7 +325,8 @@ TEST(defaults_follow_what_is_set)
     char error[PS_CONFIG_ERROR_BYTES];
     ps_config_default(&config);
     assert_int_equal(
-        load("[port]\ndevice = mr0\n[memory]\nlimit_mib = 256\nmessages_mib = 32\n", &config, error), MR_OK);
+        config_load("[port]\ndevice = mr0\n[memory]\nlimit_mib = 256\nmessages_mib = 32\n", &config, error),
+        MR_OK);
     ps_config_settle(&config);
     assert_int_equal(config.batches_memory_mib, 64);
     assert_int_equal(config.transport_message_mib_max, 16);
@@ -376,7 +378,7 @@ TEST(a_printed_default_does_not_hold_back_what_follows)
     replace_line(printed, sizeof(printed), "memory", "messages_mib", "messages_mib = 32");
     replace_line(printed, sizeof(printed), "port", "driver", "driver = socket");
     ps_config_default(&config);
-    assert_int_equal(load(printed, &config, error), MR_OK);
+    assert_int_equal(config_load(printed, &config, error), MR_OK);
     ps_config_settle(&config);
     assert_int_equal(config.batches_memory_mib, 64);
     assert_int_equal(config.transport_message_mib_max, 16);
@@ -421,7 +423,7 @@ TEST(workers_of_a_cluster_have_their_nodes_names)
         struct ps_config config;
         ps_config_default(&config);
         snprintf(text, sizeof(text), cluster, cases[i].node, cases[i].rendezvous, cases[i].rpc);
-        assert_int_equal(load(text, &config, error), MR_OK);
+        assert_int_equal(config_load(text, &config, error), MR_OK);
         ps_config_settle(&config);
         assert_int_equal(ps_config_check(&config, error), MR_OK);
         if (cases[i].name != NULL)
@@ -451,19 +453,20 @@ TEST(places_of_keys_that_do_not_fit)
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES], place[128];
     ps_config_default(&config);
-    assert_int_equal(load("[port]\ndevice = mr0\n[cores]\ncount = 4\n", &config, error), MR_OK);
+    assert_int_equal(config_load("[port]\ndevice = mr0\n[cores]\ncount = 4\n", &config, error), MR_OK);
     assert_int_equal(ps_config_set(&config, "cores.cpus=1-3", error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
     assert_memory_equal(error, "--set: cores.cpus", 17);
 
     ps_config_default(&config);
-    assert_int_equal(load("[port]\ndevice = mr0\n[memory]\n\nlimit_mib = 256\n", &config, error), MR_OK);
+    assert_int_equal(config_load("[port]\ndevice = mr0\n[memory]\n\nlimit_mib = 256\n", &config, error),
+                     MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s:5: batches.memory_mib", path); /* which has its default */
     assert_memory_equal(error, place, strlen(place));
 
     ps_config_default(&config);
-    assert_int_equal(load("[cores]\ncount = 4\n", &config, error), MR_OK);
+    assert_int_equal(config_load("[cores]\ncount = 4\n", &config, error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s: port.device is not set", path);
     assert_memory_equal(error, place, strlen(place));
@@ -477,7 +480,8 @@ TEST(a_list_is_read)
     char error[PS_CONFIG_ERROR_BYTES], place[PS_CONFIG_PLACE_BYTES], expected[PS_CONFIG_PLACE_BYTES];
     ps_config_default(&config);
     assert_int_equal(config.rpc_module.count, 0);
-    assert_int_equal(load("[rpc]\nmodule = /a.so x=1 y\n\nmodule =\nmodule = b.so\n", &config, error), MR_OK);
+    assert_int_equal(config_load("[rpc]\nmodule = /a.so x=1 y\n\nmodule =\nmodule = b.so\n", &config, error),
+                     MR_OK);
     assert_int_equal(config.rpc_module.count, 2);
     assert_string_equal(config.rpc_module.values[0], "/a.so x=1 y");
     assert_string_equal(config.rpc_module.values[1], "b.so");
@@ -496,7 +500,7 @@ TEST(a_list_is_read)
     ps_config_place(&config, config.rpc_module.lines[0], place, sizeof(place));
     assert_string_equal(place, "--set");
     ps_config_default(&config);
-    assert_int_equal(load("[rpc]\nmodule = /a.so\n", &config, error), MR_OK);
+    assert_int_equal(config_load("[rpc]\nmodule = /a.so\n", &config, error), MR_OK);
     assert_int_equal(ps_config_set(&config, "rpc.module=", error), MR_OK);
     assert_int_equal(config.rpc_module.count, 0);
 }
@@ -515,7 +519,7 @@ TEST(a_list_has_an_end)
     for (uint32_t i = 0; i < PS_CONFIG_LIST_MAX; i++)
         add_line(text, sizeof(text));
     ps_config_default(&config);
-    assert_int_equal(load(text, &config, error), MR_OK);
+    assert_int_equal(config_load(text, &config, error), MR_OK);
     add_line(text, sizeof(text));
     refused(text, 2 + PS_CONFIG_LIST_MAX,
             "rpc.module = \"m.so\": allowed: 16 times, text of up to 383 bytes");
@@ -527,7 +531,7 @@ static void refused_together(const char *text, uint32_t line, const char *what)
     char error[PS_CONFIG_ERROR_BYTES], place[128];
     ps_config_default(&config);
     snprintf(config.port_device, sizeof(config.port_device), "mr0");
-    assert_int_equal(load(text, &config, error), MR_OK);
+    assert_int_equal(config_load(text, &config, error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s:%u: ", path, line);
     if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL)
@@ -585,10 +589,11 @@ TEST(a_member_of_a_cluster)
     char error[PS_CONFIG_ERROR_BYTES];
     ps_config_default(&config);
     snprintf(config.port_device, sizeof(config.port_device), "mr0");
-    assert_int_equal(load("[cluster]\nname = ads-1.eu\nzookeeper = 10.0.0.1:2181,[fd00::1]:2181,zk3:2181\n"
-                          "address = [fd00::7]:7700\n",
-                          &config, error),
-                     MR_OK);
+    assert_int_equal(
+        config_load("[cluster]\nname = ads-1.eu\nzookeeper = 10.0.0.1:2181,[fd00::1]:2181,zk3:2181\n"
+                    "address = [fd00::7]:7700\n",
+                    &config, error),
+        MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_OK);
     assert_string_equal(config.cluster_zookeeper, "10.0.0.1:2181,[fd00::1]:2181,zk3:2181");
     assert_int_equal(config.cluster_session_ms, 10000);

@@ -14,7 +14,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void set(struct ps_config *config, const char *assignment)
+static void config_reload_set(struct ps_config *config, const char *assignment)
 {
     char error[PS_CONFIG_ERROR_BYTES];
     if (ps_config_set(config, assignment, error) != MR_OK)
@@ -32,8 +32,8 @@ TEST(nothing_has_changed, set_up)
 {
     ps_config_changed(&before, &after, &found);
     assert_int_equal(found.count, 0);
-    set(&before, "log.level=info"); /* the default, given on purpose */
-    set(&after, "checkpoint.keep=3");
+    config_reload_set(&before, "log.level=info"); /* the default, given on purpose */
+    config_reload_set(&after, "checkpoint.keep=3");
     ps_config_changed(&before, &after, &found);
     assert_int_equal(found.count, 0);
 }
@@ -42,12 +42,12 @@ TEST(nothing_has_changed, set_up)
 TEST(changes_are_found_in_the_order_of_the_file, set_up)
 {
     char names[256];
-    set(&after, "checkpoint.save_on_stop=no");
-    set(&after, "log.format=json");
-    set(&after, "port.mtu=1400");
-    set(&after, "checkpoint.allow=/a");
-    set(&after, "checkpoint.allow=/b");
-    set(&after, "node.name=other");
+    config_reload_set(&after, "checkpoint.save_on_stop=no");
+    config_reload_set(&after, "log.format=json");
+    config_reload_set(&after, "port.mtu=1400");
+    config_reload_set(&after, "checkpoint.allow=/a");
+    config_reload_set(&after, "checkpoint.allow=/b");
+    config_reload_set(&after, "node.name=other");
     ps_config_changed(&before, &after, &found);
     ps_config_join(&found, names, sizeof(names));
     assert_string_equal(names, "node.name, log.format, port.mtu, checkpoint.allow, checkpoint.save_on_stop");
@@ -62,20 +62,20 @@ TEST(changes_are_found_in_the_order_of_the_file, set_up)
 
 TEST(lists_are_compared_by_their_values, set_up)
 {
-    set(&before, "checkpoint.allow=/a");
-    set(&after, "checkpoint.allow=/a");
+    config_reload_set(&before, "checkpoint.allow=/a");
+    config_reload_set(&after, "checkpoint.allow=/a");
     after.checkpoint_allow.lines[0] = 77; /* it stands on another line of the file */
     ps_config_changed(&before, &after, &found);
     assert_int_equal(found.count, 0);
-    set(&after, "checkpoint.allow=/b");
+    config_reload_set(&after, "checkpoint.allow=/b");
     ps_config_changed(&before, &after, &found);
     assert_int_equal(found.count, 1);
 }
 
 TEST(one_key_is_taken, set_up)
 {
-    set(&after, "checkpoint.keep=9");
-    set(&after, "checkpoint.every_s=7");
+    config_reload_set(&after, "checkpoint.keep=9");
+    config_reload_set(&after, "checkpoint.every_s=7");
     ps_config_take(&before, &after, PS_CONFIG_KEY_checkpoint_keep);
     assert_int_equal(before.checkpoint_keep, 9);
     assert_int_equal(before.checkpoint_every_s, 600);
@@ -87,9 +87,9 @@ TEST(one_key_is_taken, set_up)
 TEST(a_list_of_names_is_cut, set_up)
 {
     char names[24];
-    set(&after, "port.mtu=1400");
-    set(&after, "port.vlan=7");
-    set(&after, "cores.count=2");
+    config_reload_set(&after, "port.mtu=1400");
+    config_reload_set(&after, "port.vlan=7");
+    config_reload_set(&after, "cores.count=2");
     ps_config_changed(&before, &after, &found);
     ps_config_join(&found, names, sizeof(names));
     assert_string_equal(names, "port.vlan, port.mtu, co");

@@ -5,8 +5,8 @@
 #include "node_fixture.h"
 #include "tests/test.h"
 
-static const struct node_reply *create(struct node_fixture *n, const struct mr_feature *features,
-                                       uint32_t count)
+static const struct node_reply *control_create(struct node_fixture *n, const struct mr_feature *features,
+                                               uint32_t count)
 {
     struct mr_tensor t = mr_tensor_2d(MR_U8, count, sizeof(*features), features);
     return node_call(n, 0, MR_OP_CREATE, 0, &t, 1);
@@ -24,35 +24,35 @@ TEST(the_same_again_is_fine, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature features[3] = {node_table("a", 1), node_variable("v", 3), node_table("b", 2)};
-    const struct node_reply *reply = create(n, features, 3);
+    const struct node_reply *reply = control_create(n, features, 3);
     node_check(reply, MR_OK, NULL);
     uint32_t ids[3];
     memcpy(ids, reply->tensors[0].data, sizeof(ids));
     assert_int_equal(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], 1);
-    reply = create(n, features, 3);
+    reply = control_create(n, features, 3);
     node_check(reply, MR_OK, NULL);
     assert_memory_equal(reply->tensors[0].data, ids, sizeof(ids));
     struct mr_feature twice[2] = {features[2], features[2]};
-    reply = create(n, twice, 2);
+    reply = control_create(n, twice, 2);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(((const uint32_t *)reply->tensors[0].data)[1], ids[2]);
     assert_int_equal(feature_count(n), 3);
-    node_check(create(n, features, 0), MR_OK, NULL);
+    node_check(control_create(n, features, 0), MR_OK, NULL);
 }
 
 TEST(another_descriptor_is_refused_by_its_field, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
     struct mr_feature a = node_table("a", 1), other;
-    node_check(create(n, &a, 1), MR_OK, NULL);
+    node_check(control_create(n, &a, 1), MR_OK, NULL);
     other = a;
     other.dims[0] = 5;
-    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with dim 4, not 5");
+    node_check(control_create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with dim 4, not 5");
     other = a;
     other.learning_rate = 2;
-    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with learning_rate 1, not 2");
+    node_check(control_create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with learning_rate 1, not 2");
     struct mr_feature pair[2] = {node_table("b", 1), node_table("b", 2)};
-    node_check(create(n, pair, 2), MR_FEATURE_MISMATCH, "b exists with init_a 1, not 2");
+    node_check(control_create(n, pair, 2), MR_FEATURE_MISMATCH, "b exists with init_a 1, not 2");
     assert_int_equal(feature_count(n), 1);
 }
 
@@ -62,14 +62,14 @@ TEST(one_wrong_feature_takes_the_others_back, node_setup_3_cores, node_teardown)
     struct mr_feature features[3] = {node_table("a", 1), node_table("b", 1), node_table("c", 1)};
     features[2] = node_variable("c", 3);
     features[2].dtype = MR_F16;
-    node_check(create(n, features, 3), MR_UNSUPPORTED, "c: ");
+    node_check(control_create(n, features, 3), MR_UNSUPPORTED, "c: ");
     assert_int_equal(feature_count(n), 0);
     features[2] = node_table("c", 1);
     features[1].learning_rate = -1;
-    node_check(create(n, features, 3), MR_INVALID_ARGUMENT, "learning_rate");
+    node_check(control_create(n, features, 3), MR_INVALID_ARGUMENT, "learning_rate");
     assert_int_equal(feature_count(n), 0);
     features[1].learning_rate = 1;
-    node_check(create(n, features, 3), MR_OK, NULL);
+    node_check(control_create(n, features, 3), MR_OK, NULL);
     assert_int_equal(feature_count(n), 3);
 }
 
@@ -80,7 +80,7 @@ TEST(lists_sums_over_the_cores, node_setup_3_cores, node_teardown)
     uint64_t keys[50];
     for (uint32_t i = 0; i < 50; i++)
         keys[i] = i * 7;
-    node_check(create(n, features, 2), MR_OK, NULL);
+    node_check(control_create(n, features, 2), MR_OK, NULL);
     node_feed(n, 1, 1, keys, 50);
     const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);

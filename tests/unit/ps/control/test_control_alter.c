@@ -35,7 +35,7 @@ static void look_up(struct node_fixture *n, uint32_t table, uint64_t key)
 }
 
 /* A gradient of 1 for the key's row, which is made if need be. */
-static void push(struct node_fixture *n, uint32_t table, uint64_t key)
+static void control_alter_push(struct node_fixture *n, uint32_t table, uint64_t key)
 {
     static const float ones[NODE_DIM] = {1, 1, 1, 1};
     uint32_t head[4] = {table, 0};
@@ -66,11 +66,11 @@ TEST(rates_and_limits_change_at_once, node_setup_3_cores, node_teardown)
     const struct mr_feature made = node_table("emb", 100);
     const uint32_t table = node_create(n, &made);
     struct mr_feature after = made;
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     after.learning_rate = 4;
     after.capacity_rows = 3; /* one on each core */
     altered(n, &made, &after);
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     assert_float_equal(node_value(n, table, 5), 95, 0);
     for (uint64_t key = 0; key < 100; key++)
         look_up(n, table, key);
@@ -201,19 +201,19 @@ TEST(options_outlive_the_node, node_setup_3_cores, node_teardown)
     const struct mr_feature made = node_table("emb", 100);
     const uint32_t table = node_create(n, &made);
     struct mr_feature after = made;
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     const uint64_t id = node_save(n);
     after.learning_rate = 4;
     altered(n, &made, &after);
     die_and_start(n, 2);
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     assert_float_equal(node_value(n, table, 5), 95, 0);
     (void)node_save(n);
     die_and_start(n, cores);
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     assert_float_equal(node_value(n, table, 5), 91, 0);
     node_check(node_restore(n, id), MR_OK, NULL); /* which has its own */
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     assert_float_equal(node_value(n, table, 5), 98, 0);
     assert_int_equal(listed(n).altered, 0);
     die_and_start(n, cores); /* goes on from that restore */
@@ -236,12 +236,12 @@ TEST(deltas_carry_the_options, node_setup, node_teardown)
     const uint32_t table = node_create(n, &made);
     struct mr_feature after = made;
     for (uint64_t key = 0; key < 200; key++)
-        push(n, table, key);
+        control_alter_push(n, table, key);
     (void)node_save(n);
     after.learning_rate = 4;
     after.capacity_rows = 250;
     altered(n, &made, &after);
-    push(n, table, 5);
+    control_alter_push(n, table, 5);
     (void)node_save(n);
     assert_int_equal(node_counter(n, 0, "checkpoint.deltas_good"), 1);
     die_and_start(n, n->core_count);
@@ -251,7 +251,7 @@ TEST(deltas_carry_the_options, node_setup, node_teardown)
     assert_int_equal(now.capacity_rows, 250);
     after.capacity_rows = 0;
     altered(n, &now, &after);
-    push(n, table, 6);
+    control_alter_push(n, table, 6);
     (void)node_save(n);
     assert_int_equal(node_counter(n, 0, "checkpoint.deltas_good"), 1); /* since this start */
     node_check(node_restore(n, 2), MR_OK, NULL);

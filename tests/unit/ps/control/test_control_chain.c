@@ -15,7 +15,8 @@ struct saved {
     uint64_t number, state, id, kind, parent;
 };
 
-static const struct node_reply *ask(struct node_fixture *n, const char *directory, uint64_t kind)
+static const struct node_reply *control_chain_ask(struct node_fixture *n, const char *directory,
+                                                  uint64_t kind)
 {
     uint64_t words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = kind};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
@@ -45,7 +46,7 @@ static struct saved wait_saved(struct node_fixture *n, uint64_t number)
 
 static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
 {
-    const struct node_reply *reply = ask(n, directory, kind);
+    const struct node_reply *reply = control_chain_ask(n, directory, kind);
     node_check(reply, MR_OK, NULL);
     return wait_saved(n, *(const uint64_t *)reply->tensors[1].data);
 }
@@ -58,7 +59,7 @@ static void expect(struct node_fixture *n, uint64_t asked, uint64_t id, uint64_t
     assert_int_equal(saved.parent, parent);
 }
 
-static void push(struct node_fixture *n, uint32_t table, uint64_t key)
+static void control_chain_push(struct node_fixture *n, uint32_t table, uint64_t key)
 {
     static const float ones[NODE_DIM] = {1, 1, 1, 1};
     uint32_t head[4] = {table, 0};
@@ -90,11 +91,11 @@ TEST(so_many_deltas_follow_a_full_one, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 2, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
-    push(n, table, 2);
+    control_chain_push(n, table, 2);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
-    push(n, table, 3);
+    control_chain_push(n, table, 3);
     expect(n, AS_CONFIGURED, 4, FULL, 0);
     expect(n, AS_CONFIGURED, 5, DELTA, 4);
     expect(n, FULL, 6, FULL, 0);
@@ -111,11 +112,11 @@ TEST(deltas_that_have_grown_end_a_chain, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 150);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 4, FULL, 0);
     expect(n, AS_CONFIGURED, 5, DELTA, 4);
 }
@@ -126,13 +127,13 @@ TEST(so_it_does_after_a_restart, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 150);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     node_restart(n, n->core_count);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
     node_restart(n, n->core_count);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
@@ -151,13 +152,13 @@ TEST(the_real_reason_is_told, node_setup_3_cores, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 5, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     node_check(node_restore(n, 1), MR_OK, NULL);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "not the newest checkpoint");
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT, "not the newest checkpoint");
     expect(n, AS_CONFIGURED, 3, FULL, 0);
     node_check(restore_table(n, 2), MR_OK, NULL);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "single tables were restored");
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT, "single tables were restored");
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
@@ -188,16 +189,16 @@ TEST(deltas_carry_drops, node_setup_3_cores, node_teardown)
     (void)node_create(n, &bias);
     n->config.checkpoint_save_on_stop = false;
     make_rows(n, gone);
-    push(n, gone, 1);
+    control_chain_push(n, gone, 1);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     node_drop(n, "other");
     node_drop(n, "bias");
-    push(n, table, 2);
+    control_chain_push(n, table, 2);
     expect(n, DELTA, 2, DELTA, 1);
     const uint32_t made = node_create(n, &other);
     assert_true(made > gone);
-    push(n, made, 1); /* there is no row yet, and so it changes nothing */
+    control_chain_push(n, made, 1); /* there is no row yet, and so it changes nothing */
     make_rows(n, made);
     expect(n, DELTA, 3, DELTA, 2);
     node_drop(n, "other");
@@ -205,7 +206,7 @@ TEST(deltas_carry_drops, node_setup_3_cores, node_teardown)
     assert_int_equal(rows_of_all(n), 100);
     assert_float_equal(node_value(n, table, 1), -1, 0);
     assert_float_equal(node_value(n, table, 2), -1, 0);
-    push(n, table, 3);
+    control_chain_push(n, table, 3);
     expect(n, DELTA, 4, DELTA, 3);
     node_restart(n, cores);
     assert_int_equal(rows_of_all(n), 100);
@@ -243,7 +244,7 @@ TEST(a_delta_may_be_asked_for, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     start_with(n, 1, 1000);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT,
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT,
                "no delta is possible now: there is no checkpoint yet");
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     expect(n, DELTA, 2, DELTA, 1);
@@ -251,7 +252,7 @@ TEST(a_delta_may_be_asked_for, node_setup, node_teardown)
     node_stop(n);
     n->config.checkpoint_deltas = 0;
     node_start(n, n->core_count);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "checkpoint.deltas is 0");
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT, "checkpoint.deltas is 0");
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
@@ -280,13 +281,14 @@ TEST(a_full_one_follows_when_the_base_has_gone, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 100, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     remove_checkpoint(n, 1);
-    node_check(ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT, "checkpoint 2 is a delta on 1, which is missing");
+    node_check(control_chain_ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT,
+               "checkpoint 2 is a delta on 1, which is missing");
     expect(n, AS_CONFIGURED, 4, FULL, 0);
     node_restart(n, n->core_count);
     assert_float_equal(node_value(n, table, 1), -3, 0);
@@ -299,7 +301,7 @@ TEST(a_parent_that_is_gone_or_broken_has_no_delta, node_setup_3_cores, node_tear
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     remove_checkpoint(n, 2);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "no longer in the directory");
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT, "no longer in the directory");
     expect(n, AS_CONFIGURED, 2, FULL, 0);
     assert_int_equal(command_run("echo x >> %s/ckpt-2/MANIFEST", n->config.checkpoint_directory), 0);
     expect(n, AS_CONFIGURED, 3, FULL, 0);
@@ -313,11 +315,12 @@ TEST(a_parent_that_is_another_one_has_no_delta, node_setup_3_cores, node_teardow
     uint32_t table = start_with(n, 5, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     assert_int_equal(command_run("cd %s && mv ckpt-1 kept", n->config.checkpoint_directory), 0);
-    push(n, table, 12345);
+    control_chain_push(n, table, 12345);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     assert_int_equal(
         command_run("cd %s && mv ckpt-1 saved && mv kept ckpt-1", n->config.checkpoint_directory), 0);
-    node_check(ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT, "another checkpoint has come in the place");
+    node_check(control_chain_ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT,
+               "another checkpoint has come in the place");
     expect(n, AS_CONFIGURED, 2, FULL, 0);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
 }
@@ -326,12 +329,12 @@ TEST(after_a_restart_a_delta_follows_what_was_restored, node_setup, node_teardow
 {
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 2, 1000);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 2);
+    control_chain_push(n, table, 2);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     node_restart(n, n->core_count == 1 ? 3 : 1);
-    push(n, table, 3);
+    control_chain_push(n, table, 3);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
     expect(n, AS_CONFIGURED, 4, FULL, 0);
     node_check(node_restore(n, 3), MR_OK, NULL); /* not the newest */
@@ -397,7 +400,7 @@ static void push_at(struct node_fixture *n, uint32_t table, uint64_t key)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
     node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
-    push(n, table, key);
+    control_chain_push(n, table, key);
 }
 
 /* It has what it names and nothing else; it is no parent, and no state that a start or a whole restore
@@ -410,15 +413,15 @@ TEST(single_tables_are_saved_aside, node_setup, node_teardown)
     const struct names names = {{"bias", "emb", "bias"}, 3};
     node_create(n, &bias);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     push_at(n, other, 1);
     struct saved partial = save_partial(n, &names);
     assert_int_equal(partial.id, 1); /* of its own */
     assert_int_equal(partial.kind, 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_id"), 1);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
     assert_int_equal(save_partial(n, &names).id, 2);
     node_restart(n, 2);
@@ -440,7 +443,7 @@ TEST(single_tables_do_not_make_pushes_durable, node_setup_3_cores, node_teardown
     struct node_fixture *n = *state;
     uint32_t table = start_with(n, 0, 50);
     const struct names names = {{"emb"}, 1};
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     for (uint64_t id = 1; id <= 3; id++)
         assert_int_equal(save_partial(n, &names).id, id);
     assert_int_equal(node_durable_in(n, 1), 0);
@@ -506,14 +509,15 @@ TEST(a_full_one_follows_one_that_was_damaged, node_setup, node_teardown)
     n->config.checkpoint_scrub_rate_mib_s = 0;
     uint32_t table = start_with(n, 100, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    push(n, table, 1);
+    control_chain_push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     fixture_flip(fixture_path(n->config.checkpoint_directory, 1, "core-000.mrc"), 5000, 1);
     WAIT_UNTIL(node_counter(n, 0, "scrub.damaged_id") == 2);
-    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "the last checkpoint was damaged on the disk");
-    push(n, table, 2);
+    node_check(control_chain_ask(n, "", DELTA), MR_INVALID_ARGUMENT,
+               "the last checkpoint was damaged on the disk");
+    control_chain_push(n, table, 2);
     expect(n, AS_CONFIGURED, 3, FULL, 0);
-    push(n, table, 3);
+    control_chain_push(n, table, 3);
     expect(n, AS_CONFIGURED, 4, DELTA, 3);
     WAIT_UNTIL(node_counter(n, 0, "scrub.damaged_id") == 0);
     expect(n, AS_CONFIGURED, 5, DELTA, 4);

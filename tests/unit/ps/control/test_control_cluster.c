@@ -39,7 +39,7 @@ static void catalog_report(void *context, const struct ps_cluster_features_repor
     pthread_mutex_unlock(&k.lock);
 }
 
-static void wake(void *context)
+static void control_cluster_wake(void *context)
 {
     (void)context;
 }
@@ -127,7 +127,8 @@ static bool waits_for_nothing(void *context)
 }
 
 /* The node's own part alone. */
-static enum mr_status save(void *context, const struct ps_command *command, uint64_t *number, char *text)
+static enum mr_status control_cluster_save(void *context, const struct ps_command *command, uint64_t *number,
+                                           char *text)
 {
     struct ps_save_request request = command->save;
     uint64_t id;
@@ -141,14 +142,14 @@ static enum mr_status save(void *context, const struct ps_command *command, uint
 static const struct ps_control_cluster_ops cluster_ops = {.write_catalog = write_catalog,
                                                           .report = catalog_report,
                                                           .use = use,
-                                                          .wake = wake,
+                                                          .wake = control_cluster_wake,
                                                           .serve = serve,
                                                           .poll = poll_nothing,
                                                           .is_waiting = waits_for_nothing,
-                                                          .save = save};
+                                                          .save = control_cluster_save};
 
 /* The node joins; nothing of the test runs on its control thread meanwhile. */
-static void join(void)
+static void control_cluster_join(void)
 {
     const struct ps_core *core = fake_dp_app(0);
     k.control = core->node->control;
@@ -166,12 +167,13 @@ static int join_empty(void **state)
         return -1;
     memset(&k.catalog, 0, sizeof(k.catalog));
     k.loses_answers = false;
-    join();
+    control_cluster_join();
     return 0;
 }
 
 /* A command, with rounds until it is answered. */
-static const struct node_reply *ask(struct node_fixture *n, uint8_t op, const struct mr_tensor *tensor)
+static const struct node_reply *control_cluster_ask(struct node_fixture *n, uint8_t op,
+                                                    const struct mr_tensor *tensor)
 {
     static struct node_call call;
     const struct mr_call_options options = {.op = op, .deadline_us = UINT64_MAX};
@@ -182,10 +184,11 @@ static const struct node_reply *ask(struct node_fixture *n, uint8_t op, const st
     return &call.reply;
 }
 
-static const struct node_reply *create(struct node_fixture *n, const struct mr_feature *feature)
+static const struct node_reply *control_cluster_create(struct node_fixture *n,
+                                                       const struct mr_feature *feature)
 {
     const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, sizeof(*feature), feature);
-    return ask(n, MR_OP_CREATE, &t);
+    return control_cluster_ask(n, MR_OP_CREATE, &t);
 }
 
 /* The number of a feature by name, as the node lists it; 0: it has none. */
@@ -212,35 +215,35 @@ TEST(test_commands_go_through_the_catalogue, join_empty, node_teardown)
     k.catalog.version = 1;
     k.catalog.last_feature = 6;
     rounds_until_serving();
-    const struct node_reply *reply = create(n, &user);
+    const struct node_reply *reply = control_cluster_create(n, &user);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 7);
     assert_int_equal(listed(n, "user", NULL), 7);
     assert_true(k.catalog.features[0].is_final);
-    node_check(create(n, &user), MR_OK, NULL);
+    node_check(control_cluster_create(n, &user), MR_OK, NULL);
     user.dims[0]++;
-    node_check(create(n, &user), MR_FEATURE_MISMATCH, "user exists with dim");
+    node_check(control_cluster_create(n, &user), MR_FEATURE_MISMATCH, "user exists with dim");
 
     struct mr_feature both[2] = {node_table("user", 1), node_table("user", 1)};
     both[1].learning_rate = 0.25f;
     struct mr_tensor t = mr_tensor_2d(MR_U8, 2, sizeof(both[0]), both);
-    node_check(ask(n, MR_OP_ALTER, &t), MR_OK, NULL);
+    node_check(control_cluster_ask(n, MR_OP_ALTER, &t), MR_OK, NULL);
     assert_int_equal(listed(n, "user", &is), 7);
     assert_true(is.learning_rate == 0.25f);
 
     const uint32_t level = MR_FREEZE_ALL, off = MR_FREEZE_OFF;
     t = mr_tensor_1d(MR_U32, 1, &level);
-    node_check(ask(n, MR_OP_FREEZE, &t), MR_OK, NULL);
+    node_check(control_cluster_ask(n, MR_OP_FREEZE, &t), MR_OK, NULL);
     assert_int_equal(node_counter(n, 2, "ps.freeze"), MR_FREEZE_ALL);
     t = mr_tensor_1d(MR_U32, 1, &off);
-    node_check(ask(n, MR_OP_FREEZE, &t), MR_OK, NULL);
+    node_check(control_cluster_ask(n, MR_OP_FREEZE, &t), MR_OK, NULL);
 
     static const char name[MR_NAME_BYTES] = "user", who[MR_NAME_BYTES] = "who";
     t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, who);
-    node_check(ask(n, MR_OP_DROP, &t), MR_UNKNOWN_TABLE, "who");
+    node_check(control_cluster_ask(n, MR_OP_DROP, &t), MR_UNKNOWN_TABLE, "who");
     t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
     k.loses_answers = true;
-    node_check(ask(n, MR_OP_DROP, &t), MR_OK, NULL);
+    node_check(control_cluster_ask(n, MR_OP_DROP, &t), MR_OK, NULL);
     assert_int_equal(listed(n, "user", NULL), 0);
     assert_int_equal(k.catalog.count, 0);
     assert_int_equal(k.catalog.last_feature, 7);
@@ -310,7 +313,7 @@ TEST(test_a_create_that_this_node_cannot_make, join_empty, node_teardown)
     struct mr_feature big[2] = {node_table("small", 1), node_variable("big", 1u << 30)};
     const struct mr_tensor t = mr_tensor_2d(MR_U8, 2, sizeof(big[0]), big);
     rounds_until_serving();
-    node_check(ask(n, MR_OP_CREATE, &t), MR_OUT_OF_MEMORY, "node n1: big");
+    node_check(control_cluster_ask(n, MR_OP_CREATE, &t), MR_OUT_OF_MEMORY, "node n1: big");
     assert_int_equal(listed(n, "small", NULL), 0);
     assert_int_equal(k.catalog.count, 0);
 }
@@ -323,8 +326,8 @@ TEST(test_a_restore, join_empty, node_teardown)
     const struct mr_feature old = node_table("old", 1), kept = node_table("kept", 2),
                             new = node_table("new", 3);
     rounds_until_serving();
-    node_check(create(n, &old), MR_OK, NULL);
-    node_check(create(n, &kept), MR_OK, NULL);
+    node_check(control_cluster_create(n, &old), MR_OK, NULL);
+    node_check(control_cluster_create(n, &kept), MR_OK, NULL);
     const struct mr_tensor whole = mr_tensor_1d(MR_U8, 0, NULL);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &whole, 1), MR_OK, NULL);
     const struct ps_restore_request request = {.directory = "",
@@ -332,8 +335,8 @@ TEST(test_a_restore, join_empty, node_teardown)
     struct ps_restored restored;
     char text[PS_CONTROL_TEXT_BYTES];
     const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
-    node_check(ask(n, MR_OP_DROP, &t), MR_OK, NULL);
-    node_check(create(n, &new), MR_OK, NULL);
+    node_check(control_cluster_ask(n, MR_OP_DROP, &t), MR_OK, NULL);
+    node_check(control_cluster_create(n, &new), MR_OK, NULL);
     ps_control_stop(k.control, false);
     if (ps_control_restore(k.control, &request, &restored, text) != MR_OK)
         fail_msg("%s", text);

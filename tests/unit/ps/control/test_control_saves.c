@@ -17,7 +17,8 @@ struct asked {
     uint64_t id, number;
 };
 
-static const struct node_reply *ask(struct node_fixture *n, uint64_t step, uint64_t trainers, uint64_t queue)
+static const struct node_reply *control_saves_ask(struct node_fixture *n, uint64_t step, uint64_t trainers,
+                                                  uint64_t queue)
 {
     uint64_t words[MR_SAVE_ASK_WORDS] = {
         [MR_SAVE_ASK_STEP] = step, [MR_SAVE_ASK_TRAINERS] = trainers, [MR_SAVE_ASK_QUEUE] = queue};
@@ -33,9 +34,10 @@ static const struct node_reply *save_to(struct node_fixture *n, const char *dire
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
-static struct asked save(struct node_fixture *n, uint64_t step, uint64_t trainers, uint64_t queue)
+static struct asked control_saves_save(struct node_fixture *n, uint64_t step, uint64_t trainers,
+                                       uint64_t queue)
 {
-    const struct node_reply *reply = ask(n, step, trainers, queue);
+    const struct node_reply *reply = control_saves_ask(n, step, trainers, queue);
     node_check(reply, MR_OK, NULL);
     return (struct asked){*(const uint64_t *)reply->tensors[0].data,
                           *(const uint64_t *)reply->tensors[1].data};
@@ -58,7 +60,7 @@ static void post_push(struct node_fixture *n, struct node_call *call, uint32_t t
     node_post(n, node_core_of_key(n, key, 0), call, &options, tensors, 4);
 }
 
-static void push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
+static void control_saves_push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
 {
     struct node_call call = {0};
     post_push(n, &call, table, key, step);
@@ -95,17 +97,17 @@ TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind, node_setup, node_teardown
     struct node_call behind = {0};
     uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
-    push(n, table, 1, 1);
-    struct asked asked = save(n, 3, 1, 0);
+    control_saves_push(n, table, 1, 1);
+    struct asked asked = control_saves_save(n, 3, 1, 0);
     assert_int_equal(asked.id, 0);
     node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP);
     assert_int_equal(entry[MR_SAVE_ROW_STEP], 3);
-    push(n, table, 1, 2);
-    push(n, table, 1, 3);
+    control_saves_push(n, table, 1, 2);
+    control_saves_push(n, table, 1, 3);
     node_save_row(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], WAITS_FOR_STEP); /* it may push again at step 3 */
-    push(n, table, 2, 3);
+    control_saves_push(n, table, 2, 3);
     post_push(n, &behind, table, 1, 4);
     node_check(node_wait(n, &behind), MR_OK, NULL); /* held, and let go */
     node_call_end(&behind);
@@ -130,17 +132,17 @@ TEST(who_is_held_and_who_is_not, node_setup, node_teardown)
     struct node_call held = {0};
     uint64_t entry[MR_SAVE_ROW_WORDS], key = 77, no_key = 78;
     uint32_t table = make_table(n);
-    push(n, table, 1, 3);
-    struct asked asked = save(n, 3, 2, 0); /* the second trainer never comes */
+    control_saves_push(n, table, 1, 3);
+    struct asked asked = control_saves_save(n, 3, 2, 0); /* the second trainer never comes */
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
     struct mr_call_options options = {
         .op = MR_OP_LOOKUP, .table = (uint16_t)table, .step = 4, .deadline_us = UINT64_MAX};
     node_post(n, node_core_of_key(n, key, 0), &held, &options, &t, 1);
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
     assert_false(held.is_answered);
-    push(n, table, 1, 3);
-    push(n, table, 1, 0);
-    push(n, table, 1, UINT64_MAX);
+    control_saves_push(n, table, 1, 3);
+    control_saves_push(n, table, 1, 0);
+    control_saves_push(n, table, 1, UINT64_MAX);
     t = mr_tensor_1d(MR_U64, 1, &no_key);
     node_check(node_call_step(n, node_core_of_key(n, no_key, 0), MR_OP_LOOKUP, (uint16_t)table, 4,
                               MR_FEED_READ_ONLY, &t, 1),
@@ -150,7 +152,7 @@ TEST(who_is_held_and_who_is_not, node_setup, node_teardown)
     assert_false(held.is_answered);
     assert_int_equal(node_counter(n, 0, "checkpoint.trainers_awaited"), 2);
     /* A save at once does not disturb it. */
-    wait_for_end(n, save(n, 0, 0, 0).number, entry);
+    wait_for_end(n, control_saves_save(n, 0, 0, 0).number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
     assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 0);
     node_save_row(n, asked.number, entry);
@@ -194,9 +196,9 @@ TEST(one_that_waits_can_be_cancelled, node_setup, node_teardown)
     struct node_call held = {0};
     uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
-    push(n, table, 1, 3);
-    uint64_t first = save(n, 3, 2, 0).number, second = save(n, 9, 2, 1).number,
-             third = save(n, 10, 2, 1).number;
+    control_saves_push(n, table, 1, 3);
+    uint64_t first = control_saves_save(n, 3, 2, 0).number, second = control_saves_save(n, 9, 2, 1).number,
+             third = control_saves_save(n, 10, 2, 1).number;
     post_push(n, &held, table, 1, 4);
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
     assert_false(held.is_answered);
@@ -213,7 +215,7 @@ TEST(one_that_waits_can_be_cancelled, node_setup, node_teardown)
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_cancelled"), 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
-    push(n, table, 1, 20);
+    control_saves_push(n, table, 1, 20);
     node_check(cancel(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
 }
 TEST_AGAIN(one_that_waits_can_be_cancelled, node_setup_3_cores, node_teardown)
@@ -226,12 +228,12 @@ TEST(an_automatic_cut_is_not_cancelled_with_it, node_setup, node_teardown)
     uint32_t core = node_core_of_key(n, 1, 0);
     start_with(n, 10, 2);
     uint32_t table = make_table(n);
-    push(n, table, 1, 3);
-    uint64_t number = save(n, 5, 2, 0).number;
+    control_saves_push(n, table, 1, 3);
+    uint64_t number = control_saves_save(n, 5, 2, 0).number;
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5); /* before the automatic one */
     check_cancelled(n, number);
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.waiting_step") == 10);
-    number = save(n, 30, 2, 0).number;
+    number = control_saves_save(n, 30, 2, 0).number;
     post_push(n, &held, table, 1, 11);
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
     assert_false(held.is_answered);
@@ -254,7 +256,7 @@ TEST(one_being_written_can_be_cancelled, node_setup_3_cores, node_teardown)
     node_start(n, n->core_count);
     struct mr_feature f = node_variable("big", 16u << 20);
     node_create(n, &f);
-    struct asked asked = save(n, 0, 0, 0);
+    struct asked asked = control_saves_save(n, 0, 0, 0);
     assert_int_equal(asked.id, 1);
     assert_true(node_counter(n, 0, "checkpoint.running_bytes_total") >= UINT64_C(64) << 20);
     do { /* the list tells how far it is */
@@ -262,7 +264,7 @@ TEST(one_being_written_can_be_cancelled, node_setup_3_cores, node_teardown)
         assert_int_equal(entry[MR_SAVE_ROW_STATE], WRITING);
     } while (entry[MR_SAVE_ROW_BYTES] == 0);
     assert_int_not_equal(entry[MR_SAVE_ROW_DURATION_US], 0);
-    node_check(ask(n, 0, 0, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
+    node_check(control_saves_ask(n, 0, 0, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
     node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
     check_cancelled(n, asked.number);
     assert_int_equal(node_counter(n, 0, "checkpoint.running_id"), 0);
@@ -304,7 +306,7 @@ TEST(one_that_has_ended_cannot_be_cancelled, node_setup, node_teardown)
     uint64_t entry[MR_SAVE_ROW_WORDS],
         words[MR_SAVE_ASK_WORDS] = {[MR_SAVE_ASK_KIND] = PS_ASKED_FULL, [MR_SAVE_ASK_CANCEL] = 1};
     make_table(n);
-    struct asked asked = save(n, 0, 0, 0);
+    struct asked asked = control_saves_save(n, 0, 0, 0);
     wait_for_end(n, asked.number, entry);
     node_check(cancel(n, asked.number), MR_INVALID_ARGUMENT, "has ended already: it is checkpoint 1");
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
@@ -465,9 +467,9 @@ TEST(trainers_that_do_not_come_are_not_waited_for_long, node_setup_3_cores, node
     n->config.checkpoint_step_wait_ms = 50;
     node_start(n, n->core_count);
     uint32_t table = make_table(n);
-    push(n, table, 1, 5);
-    number = save(n, 5, 2, 0).number;
-    push(n, table, 1, 6); /* held until then */
+    control_saves_push(n, table, 1, 5);
+    number = control_saves_save(n, 5, 2, 0).number;
+    control_saves_push(n, table, 1, 6); /* held until then */
     node_save_row(n, number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], ENDED);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_DEADLINE_EXCEEDED);
@@ -475,7 +477,8 @@ TEST(trainers_that_do_not_come_are_not_waited_for_long, node_setup_3_cores, node
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
     const char says[] = "step 5: 1 of 2 trainers came";
     assert_memory_equal(reply->tensors[1].data, says, sizeof(says) - 1);
-    node_check(ask(n, 5, 2, 0), MR_INVALID_ARGUMENT, "step 5 has passed: training is at step 6");
+    node_check(control_saves_ask(n, 5, 2, 0), MR_INVALID_ARGUMENT,
+               "step 5 has passed: training is at step 6");
 }
 
 TEST(what_is_asked_is_checked, node_setup, node_teardown)
@@ -483,7 +486,7 @@ TEST(what_is_asked_is_checked, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint64_t words[MR_SAVE_ASK_WORDS + 1] = {[MR_SAVE_ASK_KIND] = 3};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_body_tensor(MR_BODY_SAVE_ASK, words)};
-    node_check(ask(n, 9, 0, 0), MR_INVALID_ARGUMENT, "how many trainers");
+    node_check(control_saves_ask(n, 9, 0, 0), MR_INVALID_ARGUMENT, "how many trainers");
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "kind 3");
     tensors[1] = mr_tensor_1d(MR_U64, 3, words);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_WRONG_SHAPE, "save_ask has 3 elements, not 4");
@@ -501,17 +504,17 @@ TEST(a_second_save_is_refused_or_waits, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint64_t entry[MR_SAVE_ROW_WORDS];
     uint32_t table = make_table(n);
-    push(n, table, 1, 5);
-    struct asked first = save(n, 7, 1, 0);
-    node_check(ask(n, 7, 1, 0), MR_CHECKPOINT_RUNNING, "waits for a step already");
-    struct asked second = save(n, 8, 1, 1);
+    control_saves_push(n, table, 1, 5);
+    struct asked first = control_saves_save(n, 7, 1, 0);
+    node_check(control_saves_ask(n, 7, 1, 0), MR_CHECKPOINT_RUNNING, "waits for a step already");
+    struct asked second = control_saves_save(n, 8, 1, 1);
     assert_int_equal(second.number, first.number + 1);
-    assert_int_equal(save(n, 8, 1, 1).number, second.number); /* the same again is the same */
+    assert_int_equal(control_saves_save(n, 8, 1, 1).number, second.number); /* the same again is the same */
     node_save_row(n, second.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATE], QUEUED);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     for (uint64_t step = 6; step <= 9; step++) {
-        push(n, table, 1, step);
+        control_saves_push(n, table, 1, step);
         if (step == 8) /* the second one is armed by now, or finds out that it is late: not so fast */
             WAIT_UNTIL(node_save_row(n, second.number, entry), entry[MR_SAVE_ROW_STATE] != QUEUED);
     }
@@ -538,15 +541,15 @@ TEST(every_so_many_steps_by_itself, node_setup, node_teardown)
     start_with(n, 10, 0);
     uint32_t table = make_table(n);
     for (uint64_t step = 1; step < 10; step++)
-        push(n, table, 1, step);
-    push(n, table, 1, UINT64_C(1) << 50); /* a wild step is none */
+        control_saves_push(n, table, 1, step);
+    control_saves_push(n, table, 1, UINT64_C(1) << 50); /* a wild step is none */
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
-    push(n, table, 1, 10);
+    control_saves_push(n, table, 1, 10);
     wait_for_saves(n, 1);
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 10);
-    push(n, table, 1, 34); /* two were passed: one is made */
+    control_saves_push(n, table, 1, 34); /* two were passed: one is made */
     wait_for_saves(n, 2);
-    push(n, table, 1, 40);
+    control_saves_push(n, table, 1, 40);
     wait_for_saves(n, 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_id"), 3);
@@ -558,7 +561,7 @@ TEST(by_itself_at_the_step_with_trainers, node_setup, node_teardown)
     start_with(n, 10, 1);
     uint32_t table = make_table(n);
     for (uint64_t step = 1; step <= 25; step++) {
-        push(n, table, 1, step);
+        control_saves_push(n, table, 1, step);
         if (step == 12 || step == 22) {
             wait_for_saves(n, step / 10);
             /* The next one is waited for before training gets there. */
@@ -575,11 +578,11 @@ TEST(by_itself_at_the_step_with_trainers, node_setup, node_teardown)
     assert_float_equal(restored_value(n, 1, table, 1), -10, 0);
     assert_float_equal(restored_value(n, 2, table, 1), -20, 0);
     /* Training goes on from there, and so do the saves. */
-    push(n, table, 1, 21);
+    control_saves_push(n, table, 1, 21);
     while (node_counter(n, 0, "checkpoint.waiting_step") != 30) {
     }
     for (uint64_t step = 22; step <= 31; step++)
-        push(n, table, 1, step);
+        control_saves_push(n, table, 1, step);
     wait_for_saves(n, 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 30);
     assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
@@ -595,14 +598,14 @@ TEST(stragglers_do_not_take_the_step_back, node_setup, node_teardown)
     start_with(n, 10, 2);
     uint32_t table = make_table(n);
     for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++)
-        push(n, table, 1, 5000);
+        control_saves_push(n, table, 1, 5000);
     while (node_counter(n, 0, "checkpoint.waiting_step") != 5010) {
     }
     post_push(n, &held, table, 1, 5011);
     while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
     }
     for (uint64_t i = 0; i < 2 * PS_STEPS_BEHIND; i++)
-        push(n, table, 1, 1 + i % 100);
+        control_saves_push(n, table, 1, 1 + i % 100);
     assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5010);
     assert_false(held.is_answered);
@@ -618,11 +621,11 @@ TEST(one_asked_for_at_a_step_of_its_own, node_setup_3_cores, node_teardown)
     uint64_t entry[MR_SAVE_ROW_WORDS];
     start_with(n, 10, 1);
     uint32_t table = make_table(n);
-    push(n, table, 1, 9);
+    control_saves_push(n, table, 1, 9);
     WAIT_UNTIL(node_counter(n, 0, "checkpoint.waiting_step") == 10);
-    struct asked asked = save(n, 10, 1, 0);
-    push(n, table, 1, 10);
-    push(n, table, 1, 11);
+    struct asked asked = control_saves_save(n, 10, 1, 0);
+    control_saves_push(n, table, 1, 10);
+    control_saves_push(n, table, 1, 11);
     wait_for_end(n, asked.number, entry);
     assert_int_equal(entry[MR_SAVE_ROW_STATUS], MR_OK);
     assert_int_equal(entry[MR_SAVE_ROW_IS_AT_STEP], 1);
@@ -637,8 +640,8 @@ TEST(a_client_of_wild_steps_saves_nothing, node_setup, node_teardown)
     start_with(n, 10, 1);
     uint32_t table = make_table(n);
     for (uint64_t i = 1; i < 200; i++) {
-        push(n, table, 1, 5);
-        push(n, table, 1, i << 40);
+        control_saves_push(n, table, 1, 5);
+        control_saves_push(n, table, 1, i << 40);
     }
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
     assert_int_equal(node_counter(n, 0, "ps.step"), 5);

@@ -15,7 +15,7 @@ static char log_text[LOG_BYTES];
 static int log_file, own_stderr;
 
 /* The log is this process's stderr. */
-static int begin(void **state)
+static int control_versions_begin(void **state)
 {
     char path[] = "/tmp/millrace-log-XXXXXX";
     log_file = mkstemp(path);
@@ -25,7 +25,7 @@ static int begin(void **state)
     return node_setup(state);
 }
 
-static int end(void **state)
+static int control_versions_end(void **state)
 {
     const int result = node_teardown(state);
     (void)dup2(own_stderr, STDERR_FILENO);
@@ -49,7 +49,7 @@ static void hello_of(uint8_t version)
     fake_dp_client_tx_end(NULL, sizeof(hello));
 }
 
-static uint32_t count(const char *text, const char *part)
+static uint32_t control_versions_count(const char *text, const char *part)
 {
     uint32_t times = 0;
     for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part))
@@ -64,7 +64,7 @@ static void wait_for_line(struct node_fixture *n)
                strstr(read_log(), "speaks version") != NULL);
 }
 
-TEST(a_line_names_the_peer_and_both_versions, begin, end)
+TEST(a_line_names_the_peer_and_both_versions, control_versions_begin, control_versions_end)
 {
     struct node_fixture *n = *state;
     char says[200];
@@ -79,7 +79,7 @@ TEST(a_line_names_the_peer_and_both_versions, begin, end)
 }
 
 /* Anybody can send them. */
-TEST(more_of_them_make_no_more_lines, begin, end)
+TEST(more_of_them_make_no_more_lines, control_versions_begin, control_versions_end)
 {
     struct node_fixture *n = *state;
     hello_of(MR_PROTOCOL_VERSION + 1);
@@ -91,5 +91,5 @@ TEST(more_of_them_make_no_more_lines, begin, end)
     }
     node_stop(n);
     node_start(n, 1);
-    assert_int_equal(count(read_log(), "speaks version"), 1);
+    assert_int_equal(control_versions_count(read_log(), "speaks version"), 1);
 }

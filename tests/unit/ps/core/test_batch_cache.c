@@ -32,7 +32,7 @@ static enum mr_status add_shapes(struct ps_batch_cache *c, uint64_t id, bool rea
     return status;
 }
 
-static struct ps_batch *add(struct ps_batch_cache *c, uint64_t id, uint64_t now_us)
+static struct ps_batch *batch_cache_add(struct ps_batch_cache *c, uint64_t id, uint64_t now_us)
 {
     struct ps_batch *b = NULL;
     assert_int_equal(add_shapes(c, id, false, &shape, 1, now_us, &b), MR_OK);
@@ -67,7 +67,7 @@ TEST(keeps_what_is_written)
 TEST(the_same_id_takes_the_place)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 1, MR_MIB, TTL_US, SECRET);
-    add(c, 5, 0);
+    batch_cache_add(c, 5, 0);
     struct ps_batch_part bigger = shape;
     bigger.key_count = 21;
     struct ps_batch *b;
@@ -82,12 +82,12 @@ TEST(is_bounded_in_number)
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL;
     for (uint64_t id = 0; id < 3; id++)
-        add(c, id, 0);
+        batch_cache_add(c, id, 0);
     assert_int_equal(add_shapes(c, 3, false, &shape, 1, 0, &b), MR_BATCH_CACHE_FULL);
     assert_null(b);
     assert_null(ps_batch_find(c, 3));
     ps_batch_remove(c, ps_batch_find(c, 1));
-    add(c, 3, 0);
+    batch_cache_add(c, 3, 0);
     assert_non_null(ps_batch_find(c, 0));
     assert_null(ps_batch_find(c, 1));
     ps_batch_cache_destroy(c);
@@ -130,9 +130,9 @@ TEST(tells_when_tables_use_up_the_memory)
 TEST(expires_in_the_order_of_last_use)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MR_MIB, TTL_US, SECRET);
-    add(c, 1, 0);
-    add(c, 2, 100);
-    add(c, 3, 200);
+    batch_cache_add(c, 1, 0);
+    batch_cache_add(c, 2, 100);
+    batch_cache_add(c, 3, 200);
     assert_int_equal(ps_batch_expire(c, TTL_US - 1, 10), 0);
     ps_batch_touch(c, ps_batch_find(c, 1), 500);
     assert_int_equal(ps_batch_expire(c, TTL_US + 200, 1), 1); /* no more than asked for */
@@ -143,7 +143,7 @@ TEST(expires_in_the_order_of_last_use)
     assert_true(ps_batch_expired(c, 2));
     assert_true(ps_batch_expired(c, 3));
     assert_false(ps_batch_expired(c, 1));
-    add(c, 2, 600);
+    batch_cache_add(c, 2, 600);
     assert_false(ps_batch_expired(c, 2)); /* fed again */
     ps_batch_cache_clear(c);
     assert_false(ps_batch_expired(c, 3));
@@ -154,7 +154,7 @@ TEST(remembers_the_last_expired_only)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 4, MR_MIB, TTL_US, SECRET);
     for (uint64_t id = 0; id <= PS_EXPIRED_IDS_MAX; id++) {
-        add(c, id, id);
+        batch_cache_add(c, id, id);
         assert_int_equal(ps_batch_expire(c, id + TTL_US, 1), 1);
     }
     assert_false(ps_batch_expired(c, 0));
@@ -181,7 +181,7 @@ TEST(agrees_with_a_list)
             is_kept[id] = false;
             kept--;
         } else if (kept < KEPT_MAX) {
-            add(c, id, i);
+            batch_cache_add(c, id, i);
             is_kept[id] = true;
             kept++;
         }
@@ -194,8 +194,8 @@ TEST(a_prepared_batch_is_found_once_it_is_published)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL, *other = NULL;
-    struct ps_batch *old = add(c, 5, 0);
-    add(c, 6, 0);
+    struct ps_batch *old = batch_cache_add(c, 5, 0);
+    batch_cache_add(c, 6, 0);
     assert_int_equal(ps_batch_prepare(c, 7, false, &shape, 1, &b), MR_BATCH_CACHE_FULL);
     assert_int_equal(ps_batch_prepare(c, 5, false, &shape, 1, &b), MR_OK);
     assert_ptr_equal(ps_batch_find(c, 5), old);
@@ -219,13 +219,13 @@ TEST(a_prepared_batch_is_found_once_it_is_published)
 TEST(a_pinned_batch_outlives_its_removal)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
-    struct ps_batch *b = add(c, 5, 0);
+    struct ps_batch *b = batch_cache_add(c, 5, 0);
     ps_batch_pin(b);
     ps_batch_pin(b);
     ps_batch_remove(c, b);
     assert_null(ps_batch_find(c, 5));
-    struct ps_batch *again = add(c, 5, 0);
-    add(c, 6, 0);
+    struct ps_batch *again = batch_cache_add(c, 5, 0);
+    batch_cache_add(c, 6, 0);
     assert_ptr_not_equal(again->parts, b->parts);
     memset(b->parts[0].keys, 0x11, b->parts[0].key_count * sizeof(uint64_t));
     ps_batch_unpin(c, b);
@@ -246,7 +246,7 @@ TEST(gives_everything_back)
     size_t before = ps_arena_allocated_bytes(*state);
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MR_MIB, TTL_US, SECRET);
     for (uint64_t id = 0; id < 100; id++)
-        add(c, id, 0);
+        batch_cache_add(c, id, 0);
     ps_batch_cache_destroy(c);
     assert_int_equal(ps_arena_allocated_bytes(*state), before);
 }

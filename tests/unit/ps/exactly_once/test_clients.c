@@ -6,14 +6,14 @@
 
 static struct ps_arena *arena;
 
-static int make(void **state)
+static int clients_make(void **state)
 {
     arena = ps_arena_create(16 * MR_MIB);
     *state = ps_clients_create(arena, 1);
     return *state == NULL;
 }
 
-static int destroy(void **state)
+static int clients_destroy(void **state)
 {
     ps_clients_destroy(*state);
     ps_arena_destroy(arena);
@@ -26,7 +26,7 @@ static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
     memcpy(uuid, halves, MR_UUID_BYTES);
 }
 
-TEST(steps_never_fall, make, destroy)
+TEST(steps_never_fall, clients_make, clients_destroy)
 {
     struct ps_clients *c = *state;
     uint8_t a[MR_UUID_BYTES], b[MR_UUID_BYTES];
@@ -42,7 +42,7 @@ TEST(steps_never_fall, make, destroy)
     assert_int_equal(ps_clients_last_step(c, a), 0);
 }
 
-TEST(lists_all_of_them, make, destroy)
+TEST(lists_all_of_them, clients_make, clients_destroy)
 {
     struct ps_clients *c = *state;
     uint32_t used = 0;
@@ -61,7 +61,7 @@ TEST(lists_all_of_them, make, destroy)
     assert_int_equal(sum, 5050);
 }
 
-TEST(forgets_the_silent_first, make, destroy)
+TEST(forgets_the_silent_first, clients_make, clients_destroy)
 {
     struct ps_clients *c = *state;
     uint8_t busy[MR_UUID_BYTES], silent[MR_UUID_BYTES], uuid[MR_UUID_BYTES];

@@ -104,7 +104,7 @@ static struct ps_partition_set set_of(uint32_t bits)
 }
 
 /* The ranges say what the model does, and there are as few as there can be. */
-static void check(const struct ps_partials *p, const struct model *m)
+static void partial_check(const struct ps_partials *p, const struct model *m)
 {
     uint32_t ranges = 0;
     for (uint32_t s = 0; s < STREAMS; s++) {
@@ -147,7 +147,7 @@ static void random_steps(uint64_t seed)
             ps_partials_remove(&p, id_of(stream, first));
             m.applied[stream][first] = 0;
         }
-        check(&p, &m);
+        partial_check(&p, &m);
     }
     ps_partials_clear(&p);
 }

@@ -10,14 +10,14 @@
 
 static struct ps_arena *arena;
 
-static int make(void **state)
+static int pushes_make(void **state)
 {
     arena = ps_arena_create(16 * MR_MIB);
     *state = ps_pushes_create(arena, NULL);
     return *state == NULL;
 }
 
-static int destroy(void **state)
+static int pushes_destroy(void **state)
 {
     ps_pushes_destroy(*state);
     assert_int_equal(ps_arena_allocated_bytes(arena), 0);
@@ -40,7 +40,7 @@ static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint
 }
 
 /* From its start to its end; how many others were given up. */
-static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
+static uint64_t pushes_push(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
 {
     const struct ps_push_id id = {uuid, stream_id, number, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
@@ -48,20 +48,20 @@ static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_i
     return ps_pushes_finish(p, &id);
 }
 
-TEST(each_client_and_stream_has_its_own, make, destroy)
+TEST(each_client_and_stream_has_its_own, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, a, STREAM, 2), PS_PUSH_NEW);
     assert_int_equal(look_up(p, a, STREAM + 0x100, 1), PS_PUSH_NEW);
     assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_NEW);
-    assert_int_equal(push(p, a, STREAM, 5000), 5000 - MR_PUSH_WINDOW - 1);
+    assert_int_equal(pushes_push(p, a, STREAM, 5000), 5000 - MR_PUSH_WINDOW - 1);
     ps_pushes_clear(p);
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
-TEST(a_push_under_way_is_not_begun_again, make, destroy)
+TEST(a_push_under_way_is_not_begun_again, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id first = {a, STREAM, 1, 0}, second = {a, STREAM, 2, 0};
@@ -81,7 +81,7 @@ TEST(a_push_under_way_is_not_begun_again, make, destroy)
     assert_int_equal(look_up(p, a, STREAM, MR_PUSH_WINDOW + 1), PS_PUSH_NEW);
 }
 
-TEST(as_many_run_as_there_is_room_for, make, destroy)
+TEST(as_many_run_as_there_is_room_for, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     for (uint64_t n = 1; n <= PS_PUSH_RUNNING_MAX; n++) {
@@ -95,7 +95,7 @@ TEST(as_many_run_as_there_is_room_for, make, destroy)
     assert_int_equal(look_up(p, a, STREAM, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
 }
 
-TEST(what_was_cleared_under_way_is_not_marked, make, destroy)
+TEST(what_was_cleared_under_way_is_not_marked, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 1, 0};
@@ -108,40 +108,40 @@ TEST(what_was_cleared_under_way_is_not_marked, make, destroy)
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
 }
 
-TEST(only_a_published_cut_is_durable, make, destroy)
+TEST(only_a_published_cut_is_durable, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
-    push(p, a, STREAM, 2);
-    push(p, a, STREAM, 4);
+    pushes_push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 2);
+    pushes_push(p, a, STREAM, 4);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_cut(p);
-    push(p, a, STREAM, 3);
-    push(p, b, STREAM, 1);
+    pushes_push(p, a, STREAM, 3);
+    pushes_push(p, b, STREAM, 1);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 2);
     assert_int_equal(ps_pushes_durable(p, b, STREAM), 0); /* came behind the cut */
     ps_pushes_cut(p);                                     /* this one fails, the next does not */
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 2);
-    push(p, a, STREAM, 5);
+    pushes_push(p, a, STREAM, 5);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 5);
     assert_int_equal(ps_pushes_durable(p, b, STREAM), 1);
 }
 
-TEST(a_cut_advances_from_floor_to_floor, make, destroy)
+TEST(a_cut_advances_from_floor_to_floor, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
     ps_pushes_advance(p, PS_FLOOR_DISK, PS_FLOOR_COPYING);
-    push(p, a, STREAM, 2);
+    pushes_push(p, a, STREAM, 2);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
-    push(p, a, STREAM, 3);
+    pushes_push(p, a, STREAM, 3);
     ps_pushes_cut(p);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_advance(p, PS_FLOOR_COPYING, PS_FLOOR_DURABLE);
@@ -153,12 +153,12 @@ TEST(a_cut_advances_from_floor_to_floor, make, destroy)
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 3);
 }
 
-TEST(lists_what_is_worth_keeping, make, destroy)
+TEST(lists_what_is_worth_keeping, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint32_t count = 0;
-    push(p, a, STREAM, 1);
-    push(p, b, STREAM, 2); /* a floor of 0, and a bit */
+    pushes_push(p, a, STREAM, 1);
+    pushes_push(p, b, STREAM, 2); /* a floor of 0, and a bit */
     look_up(p, a, STREAM + 0x100, 1);
     for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
         const struct ps_push_stream *stream = ps_pushes_at(p, i);
@@ -168,8 +168,8 @@ TEST(lists_what_is_worth_keeping, make, destroy)
     assert_int_equal(count, 2);
 }
 
-static void load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end, uint64_t floor,
-                 uint64_t bits)
+static void pushes_load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end, uint64_t floor,
+                        uint64_t bits)
 {
     const struct ps_partition_set partitions = ps_partitions_range(partition, partition_end);
     struct ps_push_load piece = {.uuid = a, .stream_id = STREAM, .is_cut = true};
@@ -177,25 +177,25 @@ static void load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end
     assert_int_equal(ps_pushes_load(p, &piece, &partitions), MR_OK);
 }
 
-TEST(a_loaded_stream_goes_on_where_it_was, make, destroy)
+TEST(a_loaded_stream_goes_on_where_it_was, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    load(p, 0, MR_PARTITION_COUNT, 10, 2);
+    pushes_load(p, 0, MR_PARTITION_COUNT, 10, 2);
     assert_int_equal(look_up(p, a, STREAM, 10), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_NEW);
     assert_int_equal(look_up(p, a, STREAM, 12), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
-    push(p, a, STREAM, 11);
+    pushes_push(p, a, STREAM, 11);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 10);
 }
 
-TEST(pieces_of_a_stream_are_told_apart, make, destroy)
+TEST(pieces_of_a_stream_are_told_apart, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 12, 0};
-    load(p, 0, 100, 10, 2);
-    load(p, 100, MR_PARTITION_COUNT, 9, 0);
+    pushes_load(p, 0, 100, 10, 2);
+    pushes_load(p, 100, MR_PARTITION_COUNT, 9, 0);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 9);
     assert_int_equal(look_up(p, a, STREAM, 9), PS_PUSH_APPLIED);
@@ -213,17 +213,17 @@ TEST(pieces_of_a_stream_are_told_apart, make, destroy)
     assert_int_equal(look_up(p, a, STREAM, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
     assert_int_equal(ps_pushes_finish(p, &id), 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
-    assert_int_equal(push(p, a, STREAM, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
+    assert_int_equal(pushes_push(p, a, STREAM, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
 }
 
 /* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of:
  * numbers without keys there are not waited for. */
-TEST(unknown_partitions_become_known_by_their_keys, make, destroy)
+TEST(unknown_partitions_become_known_by_their_keys, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 12, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
-    load(p, 0, 1000, 12, 0);
+    pushes_load(p, 0, 1000, 12, 0);
     assert_true(ps_pushes_has_unknown(p, &id));
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 12);
@@ -235,17 +235,17 @@ TEST(unknown_partitions_become_known_by_their_keys, make, destroy)
     assert_true(ps_pushes_has(p, &id, 2000));
     assert_false(ps_pushes_has(p, &id, 2001));
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
-    assert_int_equal(push(p, a, STREAM, 13), 0); /* without keys of the others */
+    assert_int_equal(pushes_push(p, a, STREAM, 13), 0); /* without keys of the others */
     assert_false(ps_pushes_has(p, &(struct ps_push_id){a, STREAM, 13, 0}, 2001));
 }
 
 /* Its earlier numbers that can still come are those that the client may have in flight. */
-TEST(a_partition_that_becomes_known_late_gives_nothing_up, make, destroy)
+TEST(a_partition_that_becomes_known_late_gives_nothing_up, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 5000, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
-    load(p, 0, 1000, 4999, 0);
+    pushes_load(p, 0, 1000, 4999, 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
     ps_pushes_start(p, &id);
@@ -253,13 +253,13 @@ TEST(a_partition_that_becomes_known_late_gives_nothing_up, make, destroy)
     assert_false(ps_pushes_has(p, &(struct ps_push_id){a, STREAM, 4999, 0}, 2000));
 }
 
-TEST(what_is_forgotten_of_some_partitions_is_unknown, make, destroy)
+TEST(what_is_forgotten_of_some_partitions_is_unknown, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id id = {a, STREAM, 1, 0};
     const struct ps_partition_set some = ps_partitions_range(7, 9), all = ps_partitions_all();
-    push(p, a, STREAM, 1);
-    push(p, b, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
+    pushes_push(p, b, STREAM, 1);
     assert_int_equal(ps_pushes_forget(p, &some), MR_OK);
     assert_true(ps_pushes_has(p, &id, 6));
     assert_false(ps_pushes_has(p, &id, 7));
@@ -269,7 +269,7 @@ TEST(what_is_forgotten_of_some_partitions_is_unknown, make, destroy)
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
-TEST(numbers_that_do_not_come_are_skipped, make, destroy)
+TEST(numbers_that_do_not_come_are_skipped, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id last = {a, STREAM, 5000, 0}, running = {a, STREAM, 5003, 0};
@@ -288,30 +288,30 @@ TEST(numbers_that_do_not_come_are_skipped, make, destroy)
     assert_int_equal(ps_pushes_durable(p, a, STREAM), 5005);
 }
 
-TEST(pieces_that_become_alike_are_joined, make, destroy)
+TEST(pieces_that_become_alike_are_joined, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    load(p, 0, 100, 10, 0);
-    load(p, 100, MR_PARTITION_COUNT, 9, 0);
-    push(p, a, STREAM, 11);
+    pushes_load(p, 0, 100, 10, 0);
+    pushes_load(p, 100, MR_PARTITION_COUNT, 9, 0);
+    pushes_push(p, a, STREAM, 11);
     assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, STREAM, 10, 0}, 10));
     for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
         assert_true(ps_pushes_at(p, i) == NULL || ps_pushes_at(p, i)->rest.next == NULL);
     assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_APPLIED);
 }
 
-TEST(forgets_the_silent_first, make, destroy)
+TEST(forgets_the_silent_first, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
     uint64_t number = 0;
-    push(p, b, STREAM, 1);
+    pushes_push(p, b, STREAM, 1);
     assert_int_equal(ps_pushes_forgotten(p), 0);
     for (uint64_t i = 1; i <= 20 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, STREAM, 1);
+        pushes_push(p, uuid, STREAM, 1);
         if (i % 16 == 0)
-            push(p, a, STREAM, ++number);
+            pushes_push(p, a, STREAM, ++number);
     }
     assert_int_equal(look_up(p, a, STREAM, number), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, uuid, STREAM, 1), PS_PUSH_APPLIED);
@@ -364,20 +364,20 @@ static uint32_t flood(struct ps_pushes *p)
     return waited;
 }
 
-TEST(a_flood_of_clients_forgets_nobody_who_may_come_back, make_guarded, destroy)
+TEST(a_flood_of_clients_forgets_nobody_who_may_come_back, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
     assert_true(flood(p) > 2 * PS_PUSH_STREAMS_MAX);
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_forgotten(p), 0);
 }
 
-TEST(a_client_with_a_session_is_never_forgotten, make_guarded, destroy)
+TEST(a_client_with_a_session_is_never_forgotten, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
-    push(p, b, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
+    pushes_push(p, b, STREAM, 1);
     live = a;
     for (uint32_t i = 0; i < 4; i++) {
         now_s += PS_PUSH_STREAM_KEPT_S;
@@ -389,17 +389,17 @@ TEST(a_client_with_a_session_is_never_forgotten, make_guarded, destroy)
 }
 
 /* Push streams of one client make room for each other, and leave room for others. */
-TEST(a_client_has_its_share_of_streams, make_guarded, destroy)
+TEST(a_client_has_its_share_of_streams, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
-    push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
     for (uint32_t stream_id = 1; stream_id <= 4 * PS_PUSH_STREAMS_MAX; stream_id++)
         (void)look_up(p, b, STREAM + stream_id, 1);
     uint32_t streams = 0;
     uint8_t uuid[MR_UUID_BYTES];
     for (uint64_t i = 1; i <= 100; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, STREAM, 1);
+        pushes_push(p, uuid, STREAM, 1);
         streams += look_up(p, uuid, STREAM, 1) == PS_PUSH_APPLIED;
     }
     assert_int_equal(streams, 100);
@@ -423,12 +423,12 @@ static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
 
 /* Three networks that take what they can, under however many uuids, leave room for the trainers of a
  * fourth. */
-TEST(a_network_has_its_share_of_streams, make_guarded, destroy)
+TEST(a_network_has_its_share_of_streams, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const uint32_t trainers = 1024;
     uint8_t uuid[MR_UUID_BYTES];
-    push(p, a, STREAM, 1);
+    pushes_push(p, a, STREAM, 1);
     for (uint64_t network = 1; network <= 3; network++)
         assert_true(flood_from(p, network) >= 3 * PS_PUSH_STREAMS_MAX / 4);
     for (uint64_t i = 1; i <= trainers; i++) {
@@ -441,7 +441,7 @@ TEST(a_network_has_its_share_of_streams, make_guarded, destroy)
 }
 
 /* A network whose trainers were started anew many times is not held up by those that have ended. */
-TEST(a_network_forgets_streams_of_its_own, make_guarded, destroy)
+TEST(a_network_forgets_streams_of_its_own, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     const struct ps_push_id other = {b, STREAM, 1, 2};
@@ -466,7 +466,7 @@ TEST(a_network_forgets_streams_of_its_own, make_guarded, destroy)
 
 /* A push stream that a restore brought counts for its network from its next push on, and for the next one
  * when its client has moved. */
-TEST(a_stream_counts_for_the_network_of_its_client, make_guarded, destroy)
+TEST(a_stream_counts_for_the_network_of_its_client, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -487,7 +487,7 @@ TEST(a_stream_counts_for_the_network_of_its_client, make_guarded, destroy)
 }
 
 /* Also of those that a checkpoint brought back, whatever the order of its records. */
-TEST(forgets_the_silent_first_after_a_restore, make, destroy)
+TEST(forgets_the_silent_first_after_a_restore, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -502,7 +502,7 @@ TEST(forgets_the_silent_first_after_a_restore, make, destroy)
         assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
     }
     assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
-    push(p, b, STREAM, 1); /* newer than all */
+    pushes_push(p, b, STREAM, 1); /* newer than all */
     for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
         stream.used = 1000 * PS_PUSH_STREAMS_MAX;
@@ -519,7 +519,7 @@ TEST(forgets_the_silent_first_after_a_restore, make, destroy)
 
 /* Push streams that come with partitions make room among those that nobody will ask for, while there are
  * some. */
-TEST(streams_that_come_take_the_place_of_the_silent_first, make_guarded, destroy)
+TEST(streams_that_come_take_the_place_of_the_silent_first, make_guarded, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -543,7 +543,7 @@ TEST(streams_that_come_take_the_place_of_the_silent_first, make_guarded, destroy
 }
 
 /* What is in flight keeps its record, however many others come. */
-TEST(forgets_nobody_who_is_under_way, make, destroy)
+TEST(forgets_nobody_who_is_under_way, pushes_make, pushes_destroy)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
@@ -552,20 +552,10 @@ TEST(forgets_nobody_who_is_under_way, make, destroy)
     ps_pushes_start(p, &id);
     for (uint64_t i = 1; i <= 20 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, STREAM, 1);
+        pushes_push(p, uuid, STREAM, 1);
     }
     ps_pushes_finish(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
-}
-
-TEST(says_when_memory_is_short, make, destroy_full)
-{
-    struct ps_pushes *p = *state;
-    while (ps_arena_alloc(arena, sizeof(struct ps_push_stream), 8) != NULL) {
-    }
-    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NO_MEMORY);
-    assert_int_equal(ps_pushes_load(p, &(struct ps_push_load){.uuid = a, .stream_id = STREAM}, NULL),
-                     MR_OUT_OF_MEMORY);
 }
 
 static int destroy_full(void **state)
@@ -573,4 +563,14 @@ static int destroy_full(void **state)
     ps_pushes_destroy(*state);
     ps_arena_destroy(arena);
     return 0;
+}
+
+TEST(says_when_memory_is_short, pushes_make, destroy_full)
+{
+    struct ps_pushes *p = *state;
+    while (ps_arena_alloc(arena, sizeof(struct ps_push_stream), 8) != NULL) {
+    }
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NO_MEMORY);
+    assert_int_equal(ps_pushes_load(p, &(struct ps_push_load){.uuid = a, .stream_id = STREAM}, NULL),
+                     MR_OUT_OF_MEMORY);
 }

@@ -125,7 +125,7 @@ static void carry(struct ps_pushes *to, const struct ps_push_stream *stream, con
         assert_int_equal(ps_pushes_load(to, &load, partitions), MR_OK);
 }
 
-static void move(uint32_t from, uint32_t to, const struct ps_partition_set *moved)
+static void pushes_moves_move(uint32_t from, uint32_t to, const struct ps_partition_set *moved)
 {
     for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
         const struct ps_push_stream *stream = ps_pushes_at(w.nodes[from], i);
@@ -219,7 +219,7 @@ TEST(a_push_is_applied_once_or_the_node_says_so)
             break;
         const uint32_t from = draw(NODES), to = (from + 1 + draw(NODES - 1)) % NODES;
         const struct ps_partition_set moved = choose_moved(from, to);
-        move(from, to, &moved);
+        pushes_moves_move(from, to, &moved);
         for (uint32_t c = 0; c < clients; c++) {
             start_stream(c, from);
             start_stream(c, to);

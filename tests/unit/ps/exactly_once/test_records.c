@@ -15,7 +15,7 @@ struct side {
     struct ps_records records;
 };
 
-static void make(struct side *s)
+static void records_make(struct side *s)
 {
     *s = (struct side){.arena = ps_arena_create(16 * MR_MIB)};
     s->records = (struct ps_records){.applied = ps_applied_batches_create(s->arena, NULL),
@@ -24,7 +24,7 @@ static void make(struct side *s)
     assert_non_null(s->records.pushes);
 }
 
-static void destroy(struct side *s)
+static void records_destroy(struct side *s)
 {
     ps_applied_batches_destroy(s->records.applied);
     ps_clients_destroy(s->records.clients);
@@ -40,8 +40,8 @@ static struct ps_records *records_of(struct side *s)
     return &s->records;
 }
 
-static void move(struct side *from, struct side *to, const struct ps_partition_set *set,
-                 const struct ps_partition_set *others)
+static void records_move(struct side *from, struct side *to, const struct ps_partition_set *set,
+                         const struct ps_partition_set *others)
 {
     const size_t size = ps_records_export(records_of(from), set, NULL);
     uint8_t *bytes = malloc(size + 1);
@@ -63,7 +63,7 @@ static void apply_batch(struct side *s, uint64_t id)
     ps_applied_batches_add(s->records.applied, id);
 }
 
-static void push(struct side *s, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
+static void records_push(struct side *s, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
 {
     const struct ps_push_id id = {uuid, stream_id, number, 0};
     const enum ps_push_state state = ps_pushes_look_up(s->records.pushes, &id);
@@ -90,16 +90,16 @@ TEST(a_push_counts_where_its_partition_is)
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     const uint32_t stream_id = mr_push_stream_chosen(3);
     struct side from, to;
-    make(&from);
-    make(&to);
-    push(&from, a, stream_id, 1);
-    push(&from, a, stream_id, 3);
-    push(&to, a, stream_id, 2);
-    push(&to, b, stream_id, 1);
+    records_make(&from);
+    records_make(&to);
+    records_push(&from, a, stream_id, 1);
+    records_push(&from, a, stream_id, 3);
+    records_push(&to, a, stream_id, 2);
+    records_push(&to, b, stream_id, 1);
     ps_pushes_cut(from.records.pushes);
     ps_pushes_advance(from.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     ps_clients_note(from.records.clients, a, 17);
-    move(&from, &to, &set, &others);
+    records_move(&from, &to, &set, &others);
     for (uint32_t p = 10; p < 40; p++) {
         assert_int_equal(has(&to, a, stream_id, 1, p), p < 20);
         assert_int_equal(has(&to, a, stream_id, 2, p), p >= 20);
@@ -110,8 +110,8 @@ TEST(a_push_counts_where_its_partition_is)
     assert_true(has(&from, a, stream_id, 1, 9));
     assert_int_equal(ps_pushes_durable(to.records.pushes, b, stream_id), 0);
     assert_int_equal(ps_clients_last_step(to.records.clients, a), 17);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 /* What is on disk stays so for the client: it need not keep it for the new owner either. */
@@ -120,28 +120,28 @@ TEST(what_is_durable_moves_too)
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     const uint32_t stream_id = mr_push_stream_chosen(0);
     struct side from, to;
-    make(&from);
-    make(&to);
-    push(&from, a, stream_id, 1);
-    push(&from, a, stream_id, 2);
+    records_make(&from);
+    records_make(&to);
+    records_push(&from, a, stream_id, 1);
+    records_push(&from, a, stream_id, 2);
     ps_pushes_cut(from.records.pushes);
     ps_pushes_advance(from.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    push(&from, a, stream_id, 3);
-    move(&from, &to, &set, &none);
+    records_push(&from, a, stream_id, 3);
+    records_move(&from, &to, &set, &none);
     assert_int_equal(ps_pushes_durable(to.records.pushes, a, stream_id), 2);
     ps_pushes_cut(to.records.pushes);
     ps_pushes_advance(to.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(to.records.pushes, a, stream_id), 3);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 TEST(a_batch_that_one_has_is_partly_applied)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    make(&from);
-    make(&to);
+    records_make(&from);
+    records_make(&to);
     for (uint64_t s = 0; s < 100; s++) {
         if (s != 50)
             apply_batch(&from, batch(5, s));
@@ -149,7 +149,7 @@ TEST(a_batch_that_one_has_is_partly_applied)
             apply_batch(&to, batch(5, s));
     }
     apply_batch(&from, batch(6, 0));
-    move(&from, &to, &set, &others);
+    records_move(&from, &to, &set, &others);
     for (uint64_t s = 0; s < 100; s++) {
         assert_int_equal(has_batch(&to, batch(5, s), 10), s != 50);
         assert_int_equal(has_batch(&to, batch(5, s), 30), s != 60);
@@ -160,8 +160,8 @@ TEST(a_batch_that_one_has_is_partly_applied)
     assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), 50);
     assert_int_equal(ps_applied_batches_added(to.records.applied, 5), 98);
     assert_int_equal(ps_applied_batches_count(to.records.applied, 5), 98);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 /* A core that served nothing takes the records over, however much they hold. */
@@ -170,22 +170,22 @@ TEST(a_core_without_partitions_takes_all)
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     const struct mr_plan plan = {{1, 2}, 3};
     struct side from, to;
-    make(&from);
-    make(&to);
+    records_make(&from);
+    records_make(&to);
     assert_int_equal(ps_applied_batches_claim(from.records.applied, 5, &plan, NULL), MR_OK);
     for (uint64_t s = 0; s < 100000; s++)
         apply_batch(&from, batch(5, s));
     apply_batch(&to, batch(4, 0)); /* of a time when it had other partitions */
     const struct ps_partial partial = {batch(5, 100001), batch(5, 100001), ps_partitions_range(11, 12)};
     assert_true(ps_partials_set(&from.partials, &partial, 1));
-    move(&from, &to, &set, &none);
+    records_move(&from, &to, &set, &none);
     assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), 100000);
     assert_true(mr_plan_same(ps_applied_batches_plan(to.records.applied, 5), &plan));
     assert_false(ps_applied_batches_has(to.records.applied, batch(4, 0)));
     assert_true(has_batch(&to, batch(5, 100001), 11));
     assert_false(has_batch(&to, batch(5, 100001), 12));
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 /* A source that has forgotten a stream cannot say of each of its batches that it lacks it. */
@@ -193,18 +193,18 @@ TEST(a_stream_that_one_has_forgotten_is_as_the_other_has_it)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    make(&from);
-    make(&to);
+    records_make(&from);
+    records_make(&to);
     for (uint64_t s = 0; s < 2 * PS_PARTIALS_MAX; s++) {
         apply_batch(&from, batch(5, s));
         apply_batch(&to, batch(6, s));
     }
-    move(&from, &to, &set, &others);
+    records_move(&from, &to, &set, &others);
     assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), 2 * PS_PARTIALS_MAX);
     assert_int_equal(ps_applied_batches_watermark(to.records.applied, 6), 2 * PS_PARTIALS_MAX);
     assert_int_equal(to.partials.count, 0);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 /* Records of `from` as a checkpoint holds them. */
@@ -228,8 +228,8 @@ TEST(a_checkpoint_may_be_far_behind)
         const uint64_t now = 100 + behind[i];
         struct side from, to;
         size_t size;
-        make(&from);
-        make(&to);
+        records_make(&from);
+        records_make(&to);
         for (uint64_t s = 0; s < now; s++) {
             if (s < 100)
                 apply_batch(&from, batch(5, s));
@@ -256,8 +256,8 @@ TEST(a_checkpoint_may_be_far_behind)
         }
         assert_int_equal(ps_applied_batches_watermark(to.records.applied, 5), now);
         assert_int_equal(to.partials.count, 1);
-        destroy(&from);
-        destroy(&to);
+        records_destroy(&from);
+        records_destroy(&to);
     }
 }
 
@@ -270,8 +270,8 @@ TEST(ranges_are_stored)
                                          {batch(5, 30), batch(5, 70), ps_partitions_range(4, 5)}};
     struct side from, to;
     size_t size;
-    make(&from);
-    make(&to);
+    records_make(&from);
+    records_make(&to);
     apply_batch(&from, batch(5, 0));
     assert_true(ps_partials_set(&from.partials, ranges, 2));
     uint8_t *bytes = records_saved(&from, &all, &size);
@@ -290,18 +290,18 @@ TEST(ranges_are_stored)
     assert_int_equal(to.partials.count, 2);
     assert_memory_equal(to.partials.entries, ranges, sizeof(ranges));
     free(bytes);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 TEST(malformed_bytes_change_nothing)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
     struct side from, to;
-    make(&from);
-    make(&to);
-    push(&from, a, mr_push_stream_chosen(1), 1);
-    push(&to, a, mr_push_stream_chosen(1), 2);
+    records_make(&from);
+    records_make(&to);
+    records_push(&from, a, mr_push_stream_chosen(1), 1);
+    records_push(&to, a, mr_push_stream_chosen(1), 2);
     apply_batch(&from, batch(5, 0));
     const struct ps_partial range = {batch(5, 2), batch(5, 9), set};
     assert_true(ps_partials_set(&from.partials, &range, 1));
@@ -321,18 +321,18 @@ TEST(malformed_bytes_change_nothing)
     assert_false(ps_applied_batches_has(to.records.applied, batch(5, 0)));
     free(bytes);
     free(broken);
-    destroy(&from);
-    destroy(&to);
+    records_destroy(&from);
+    records_destroy(&to);
 }
 
 TEST(memory_that_runs_out_loses_nothing_of_the_others)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
     struct side from, to;
-    make(&from);
-    make(&to);
-    push(&from, a, mr_push_stream_chosen(1), 1);
-    push(&to, a, mr_push_stream_chosen(1), 2);
+    records_make(&from);
+    records_make(&to);
+    records_push(&from, a, mr_push_stream_chosen(1), 1);
+    records_push(&to, a, mr_push_stream_chosen(1), 2);
     apply_batch(&from, batch(5, 0));
     apply_batch(&to, batch(5, 1));
     while (ps_arena_alloc(to.arena, sizeof(struct ps_push_piece), 8) != NULL) {
@@ -345,7 +345,7 @@ TEST(memory_that_runs_out_loses_nothing_of_the_others)
     assert_true(has(&to, a, mr_push_stream_chosen(1), 2, 30));
     assert_true(has_batch(&to, batch(5, 1), 30));
     free(bytes);
-    destroy(&from);
+    records_destroy(&from);
     ps_applied_batches_destroy(to.records.applied);
     ps_partials_clear(&to.partials);
     ps_arena_destroy(to.arena);
@@ -461,7 +461,7 @@ static void move_some(struct model *m, struct side *sides)
         ps_partitions_add(&set, place_of(i));
         m->owner[i] = to;
     }
-    move(&sides[from], &sides[to], &set, &others);
+    records_move(&sides[from], &sides[to], &set, &others);
 }
 
 static void saved_free(struct saved *saved)
@@ -471,7 +471,7 @@ static void saved_free(struct saved *saved)
     free(saved->model);
 }
 
-static void save(struct saved *saved, const struct model *m, struct side *sides)
+static void records_save(struct saved *saved, const struct model *m, struct side *sides)
 {
     saved_free(saved);
     saved->model = malloc(sizeof(*m));
@@ -509,8 +509,8 @@ static void take_over(struct model *m, struct side *sides, const struct saved *s
     for (uint32_t i = 0; i < PARTITIONS; i++) /* nobody has room for these: it loads them itself */
         if (m->owner[i] == dead)
             return;
-    destroy(&sides[dead]);
-    make(&sides[dead]);
+    records_destroy(&sides[dead]);
+    records_make(&sides[dead]);
 }
 
 /* Most pushes come once, to all owners; some come to one of them, and the rest later, after moves. A client
@@ -524,10 +524,10 @@ static void random_moves(uint64_t seed)
     assert_non_null(m);
     random_state = seed;
     for (uint32_t i = 0; i < SIDES; i++)
-        make(&sides[i]);
+        records_make(&sides[i]);
     for (uint32_t i = 0; i < PARTITIONS; i++)
         m->owner[i] = draw(SIDES);
-    save(&saved, m, sides);
+    records_save(&saved, m, sides);
     for (uint32_t step = 0, batches = 0; step < STEPS; step++) {
         const uint32_t stream_id = draw(STREAMS), side = draw(SIDES);
         uint64_t number =
@@ -545,7 +545,7 @@ static void random_moves(uint64_t seed)
         if (draw(8) == 0)
             move_some(m, sides);
         if (draw(80) == 0)
-            save(&saved, m, sides);
+            records_save(&saved, m, sides);
         if (draw(50) == 0)
             take_over(m, sides, &saved);
     }
@@ -555,7 +555,7 @@ static void random_moves(uint64_t seed)
             for (uint32_t i = 0; i < SIDES; i++)
                 push_to(m, &sides[i], i, stream_id, number, keys[stream_id][number]);
     for (uint32_t i = 0; i < SIDES; i++)
-        destroy(&sides[i]);
+        records_destroy(&sides[i]);
     saved_free(&saved);
     free(m);
 }

@@ -5,7 +5,7 @@
 #include "ps/memory/size_classes.h"
 #include "tests/test.h"
 
-static uint32_t find(const struct fixture *f, uint64_t key)
+static uint32_t index_find(const struct fixture *f, uint64_t key)
 {
     return find_hash(&f->ix, hash_of(f, key));
 }
@@ -72,8 +72,8 @@ TEST(test_an_empty_index_holds_no_memory_and_no_key, set_up, tear_down)
 {
     struct fixture *f = *state;
     assert_int_equal(f->ix.bytes, 0);
-    assert_int_equal(find(f, 0), UINT32_MAX);
-    assert_int_equal(find(f, UINT64_MAX), UINT32_MAX);
+    assert_int_equal(index_find(f, 0), UINT32_MAX);
+    assert_int_equal(index_find(f, UINT64_MAX), UINT32_MAX);
     assert_int_equal(find_hash(&f->ix, 0), UINT32_MAX); /* free entries are 0 */
 }
 
@@ -82,10 +82,10 @@ TEST(test_zero_and_all_ones_are_like_others, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint32_t zero = insert(f, 0);
-    assert_int_equal(find(f, 0), zero);
-    assert_int_equal(find(f, UINT64_MAX), UINT32_MAX);
+    assert_int_equal(index_find(f, 0), zero);
+    assert_int_equal(index_find(f, UINT64_MAX), UINT32_MAX);
     uint32_t ones = insert(f, UINT64_MAX);
-    assert_int_equal(find(f, UINT64_MAX), ones);
+    assert_int_equal(index_find(f, UINT64_MAX), ones);
     assert_true(ps_index_insert(&f->ix, 1, 100, false));
     assert_int_equal(find_hash(&f->ix, 0), UINT32_MAX);
     assert_true(ps_index_insert(&f->ix, 0, 101, false));
@@ -115,9 +115,9 @@ TEST(test_random_keys_are_found_and_others_not, set_up, tear_down)
     assert_int_equal(f->ix.rows, COUNT);
     rng = seed;
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, random_next(&rng)), rows[i]);
+        assert_int_equal(index_find(f, random_next(&rng)), rows[i]);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, random_next(&rng)), UINT32_MAX);
+        assert_int_equal(index_find(f, random_next(&rng)), UINT32_MAX);
     assert_true(f->ix.bytes < COUNT * 9);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->ix.bytes);
     free(rows);
@@ -170,7 +170,7 @@ TEST(test_only_what_lies_in_the_way_is_moved, set_up, tear_down)
     }
     assert_true(moved > 100);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_true((find(f, i) != UINT32_MAX) == (i % 2 != 0));
+        assert_true((index_find(f, i) != UINT32_MAX) == (i % 2 != 0));
     check_counts(&f->ix);
 }
 
@@ -185,17 +185,17 @@ TEST(test_one_partition_takes_them_all, set_up, tear_down)
     uint32_t moving = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
         keys[i] = key_in_partitions(f, &rng, 17, 18);
-        assert_int_equal(find(f, keys[i]), UINT32_MAX);
+        assert_int_equal(index_find(f, keys[i]), UINT32_MAX);
         assert_int_equal(insert(f, keys[i]), i);
         moving += f->ix.move.partition == 17;
         for (uint32_t j = 0; j < 4; j++) {
             uint32_t which = random_below(&rng, i + 1);
-            assert_int_equal(find(f, keys[which]), which);
+            assert_int_equal(index_find(f, keys[which]), which);
         }
     }
     assert_true(moving > COUNT / 10);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, keys[i]), i);
+        assert_int_equal(index_find(f, keys[i]), i);
     assert_int_equal(f->ix.partition_rows[17], COUNT);
     maintain_to_the_end(f);
     assert_true(f->ix.bytes < COUNT * 10);
@@ -210,11 +210,11 @@ TEST(test_small_partitions_at_every_size, set_up, tear_down)
     uint32_t rows[COUNT], away = 0;
     for (uint32_t count = 0; count < COUNT; count++) {
         keys[count] = key_in_partitions(f, &rng, 0, 3);
-        assert_int_equal(find(f, keys[count]), UINT32_MAX);
+        assert_int_equal(index_find(f, keys[count]), UINT32_MAX);
         rows[count] = insert(f, keys[count]);
         for (uint32_t i = 0; i <= count; i++) {
             uint64_t hash = hash_of(f, keys[i]);
-            assert_int_equal(find(f, keys[i]), rows[i]);
+            assert_int_equal(index_find(f, keys[i]), rows[i]);
             away += ps_index_find(&f->ix, hash).bucket != ps_index_home(&f->ix, hash);
         }
     }
@@ -232,10 +232,10 @@ TEST(test_a_small_partition_among_large_ones, set_up, tear_down)
         insert(f, key_in_partitions(f, &rng, 32, 33));
     uint64_t key = key_in_partitions(f, &rng, 33, 34);
     assert_int_equal(insert(f, key), COUNT);
-    assert_int_equal(find(f, key), COUNT);
+    assert_int_equal(index_find(f, key), COUNT);
     assert_true(f->ix.partitions[33].bucket_count > 1);
     assert_true(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, key)), 7));
-    assert_int_equal(find(f, key), 7);
+    assert_int_equal(index_find(f, key), 7);
     uint64_t next = key_in_partitions(f, &rng, 48, 49); /* as large, and of the next group */
     assert_true(ps_index_insert(&f->ix, hash_of(f, next), COUNT, false));
     assert_true(ps_partition_is_too_large(&f->ix, 48));
@@ -245,9 +245,9 @@ TEST(test_a_small_partition_among_large_ones, set_up, tear_down)
     assert_int_equal(f->ix.untidy_count, 1);
     maintain_to_the_end(f);
     assert_int_equal(f->ix.partitions[33].bucket_count, 1);
-    assert_int_equal(find(f, key), 7);
+    assert_int_equal(index_find(f, key), 7);
     assert_false(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, key)), COUNT));
-    assert_int_equal(find(f, key), 7);
+    assert_int_equal(index_find(f, key), 7);
 }
 
 /* The search for a place has an end: nearly all are taken then, and the entries are those of before. */
@@ -294,13 +294,13 @@ TEST(test_the_highest_row_number_of_a_size, set_up, tear_down)
     assert_true(ps_index_insert(&f->ix, hash_of(f, second), 0, false));
     assert_true(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, second)), highest));
     assert_false(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, second)), highest + 1));
-    assert_int_equal(find(f, first), highest);
-    assert_int_equal(find(f, second), highest);
+    assert_int_equal(index_find(f, first), highest);
+    assert_int_equal(index_find(f, second), highest);
     remove_key(f, first);
     assert_true(ps_index_insert(&f->ix, hash_of(f, first), highest + 1, false));
     assert_int_equal(p->bucket_count, 2);
-    assert_int_equal(find(f, first), highest + 1);
-    assert_int_equal(find(f, second), highest);
+    assert_int_equal(index_find(f, first), highest + 1);
+    assert_int_equal(index_find(f, second), highest);
 }
 
 /* Partitions without keys get a bucket once there are many, so that a key finds one without memory, and give
@@ -367,10 +367,10 @@ TEST(test_clear_gives_all_back, set_up, tear_down)
     ps_index_clear(&f->ix);
     assert_int_equal(f->ix.rows, 0);
     assert_int_equal(f->ix.bytes, 0);
-    assert_int_equal(find(f, 1), UINT32_MAX);
-    assert_int_equal(find(f, 1), UINT32_MAX);
+    assert_int_equal(index_find(f, 1), UINT32_MAX);
+    assert_int_equal(index_find(f, 1), UINT32_MAX);
     uint32_t row = insert(f, 1);
-    assert_int_equal(find(f, 1), row);
+    assert_int_equal(index_find(f, 1), row);
 }
 
 /* The same number of keys in each of a few partitions: all that grow do so in their turn. */
@@ -493,10 +493,10 @@ static void check_no_memory(size_t bytes_max)
         key++;
     }
     assert_int_equal(f->ix.rows, key);
-    assert_int_equal(find(f, key), UINT32_MAX);
+    assert_int_equal(index_find(f, key), UINT32_MAX);
     memset(f->row_ends, 0, sizeof(f->row_ends));
     for (uint64_t i = 0; i < key; i++)
-        assert_int_equal(find(f, i), row_for(f, hash_of(f, i)));
+        assert_int_equal(index_find(f, i), row_for(f, hash_of(f, i)));
     ps_index_clear(&f->ix);
     ps_arena_destroy(f->arena);
     free(f);
@@ -524,7 +524,7 @@ static void keys_come_and_go(struct fixture *f, uint64_t *rng, uint32_t partitio
     }
     for (uint32_t i = 0; i < STEPS; i++) {
         uint32_t which = random_below(rng, KEYS / (1 + i / 10000 % 3));
-        assert_int_equal(find(f, keys[which]), there[which] ? rows[which] : UINT32_MAX);
+        assert_int_equal(index_find(f, keys[which]), there[which] ? rows[which] : UINT32_MAX);
         if (there[which])
             remove_key(f, keys[which]);
         else
@@ -537,7 +537,7 @@ static void keys_come_and_go(struct fixture *f, uint64_t *rng, uint32_t partitio
             ps_index_maintain(&f->ix, f->row_ends, &budget);
     }
     for (uint32_t i = 0; i < KEYS; i++)
-        assert_int_equal(find(f, keys[i]), there[i] ? rows[i] : UINT32_MAX);
+        assert_int_equal(index_find(f, keys[i]), there[i] ? rows[i] : UINT32_MAX);
     check_counts(&f->ix);
     ps_index_clear(&f->ix);
 }
@@ -566,7 +566,7 @@ TEST(test_removing_most_keys_gives_the_memory_back, set_up, tear_down)
         remove_key(f, i);
     maintain_to_the_end(f); /* as far as row numbers allow: the same rows are still there */
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, i), i < LEFT ? rows[i] : UINT32_MAX);
+        assert_int_equal(index_find(f, i), i < LEFT ? rows[i] : UINT32_MAX);
     memcpy(f->row_ends, ends, sizeof(ends)); /* as it is: no row has a higher number */
     for (uint32_t i = 0; i < PS_ROW_GROUPS; i++)
         ps_index_tidy_group(&f->ix, i);
@@ -574,7 +574,7 @@ TEST(test_removing_most_keys_gives_the_memory_back, set_up, tear_down)
     assert_true(f->ix.bytes <= small_bytes + small_bytes / 4);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->ix.bytes);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, i), i < LEFT ? rows[i] : UINT32_MAX);
+        assert_int_equal(index_find(f, i), i < LEFT ? rows[i] : UINT32_MAX);
     for (uint32_t i = 0; i < LEFT; i++)
         remove_key(f, i);
     maintain_to_the_end(f);
@@ -607,7 +607,7 @@ TEST(test_room_is_reserved, set_up, tear_down)
             assert_true(parts[p] < COUNT || f->ix.partitions[PARTITION].bucket_count == bucket_count);
         }
         for (uint32_t i = 0; i < COUNT; i++)
-            assert_int_equal(find(f, keys[i]), rows[i]);
+            assert_int_equal(index_find(f, keys[i]), rows[i]);
         assert_true(f->ix.bytes < COUNT * sizeof(uint64_t) * 4 / 3);
         ps_index_clear(&f->ix);
         memset(f->row_ends, 0, sizeof(f->row_ends));
@@ -631,7 +631,7 @@ TEST(test_room_is_reserved_for_a_partition_on_its_way, set_up, tear_down)
     }
     assert_true(reserved > 8);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(find(f, i), rows[i]);
+        assert_int_equal(index_find(f, i), rows[i]);
 }
 
 /* A partition's old buckets may lie right behind its new ones: each belongs to its own array. */

@@ -31,7 +31,7 @@ static bool share_both_buckets(uint64_t a, uint64_t b, uint32_t bucket_count)
 }
 
 /* Hashes that have the same two buckets of so many. */
-static void choose(uint64_t *rng, uint32_t bucket_count, uint64_t *hashes, uint32_t count)
+static void index_chosen_choose(uint64_t *rng, uint32_t bucket_count, uint64_t *hashes, uint32_t count)
 {
     uint64_t first = hash_in_chosen(rng);
     uint32_t home = ps_home_number(first, bucket_count), other = ps_other_number(first, home, bucket_count);
@@ -70,7 +70,7 @@ TEST(test_keys_chosen_to_collide_are_refused, set_up, tear_down)
     const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
     make_large(f, &rng);
     size_t bytes = f->ix.bytes;
-    choose(&rng, p->bucket_count, chosen, CHOSEN);
+    index_chosen_choose(&rng, p->bucket_count, chosen, CHOSEN);
     for (uint32_t i = 0; i < CHOSEN; i++) {
         uint32_t row = i == CHOSEN - 1 ? ps_row_max(p->bucket_count) : i;
         assert_true(ps_index_insert(&f->ix, chosen[i], row, false) == (i < 2 * PS_BUCKET_KEYS));
@@ -98,7 +98,7 @@ TEST(test_keys_chosen_against_growth_do_not_keep_a_partition_small, set_up, tear
     uint64_t rng = fixture_seed("against growth"), chosen[SIZES * CHOSEN], others[OTHERS];
     const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
     for (uint32_t i = 0; i < SIZES; i++)
-        choose(&rng, sizes[i], chosen + (size_t)i * CHOSEN, CHOSEN);
+        index_chosen_choose(&rng, sizes[i], chosen + (size_t)i * CHOSEN, CHOSEN);
     for (uint32_t i = 0; i < SIZES * CHOSEN; i++)
         assert_true(ps_index_insert(&f->ix, chosen[i], i, false));
     for (uint32_t i = 0; i < OTHERS; i++) {
@@ -124,7 +124,7 @@ TEST(test_keys_chosen_against_many_sizes_stay_where_they_are, set_up, tear_down)
     uint64_t rng = fixture_seed("against many"), chosen[SIZES * CHOSEN], others[OTHERS];
     uint32_t rows[OTHERS], held = 0;
     for (uint32_t i = 0; i < SIZES; i++)
-        choose(&rng, 34 + 2 * i, chosen + (size_t)i * CHOSEN, CHOSEN);
+        index_chosen_choose(&rng, 34 + 2 * i, chosen + (size_t)i * CHOSEN, CHOSEN);
     for (uint32_t i = 0; i < SIZES * CHOSEN; i++)
         assert_true(ps_index_insert(&f->ix, chosen[i], i, false));
     for (uint32_t i = 0; i < OTHERS; i++) {

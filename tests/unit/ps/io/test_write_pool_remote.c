@@ -23,7 +23,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint32_t writing, together_max, failing_file;
 static bool waits_for_company;
 
-static int64_t take(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset)
+static int64_t write_pool_remote_take(struct ps_store_file *file, const void *data, size_t bytes,
+                                      uint64_t offset)
 {
     if (file == &content[failing_file]) {
         ps_store_explain(EDQUOT, "the quota is used up");
@@ -45,7 +46,7 @@ static int64_t take(struct ps_store_file *file, const void *data, size_t bytes, 
     return (int64_t)taken;
 }
 
-static const struct ps_store store = {.write = take};
+static const struct ps_store store = {.write = write_pool_remote_take};
 
 struct fixture {
     struct ps_store_file *files[FILES];
@@ -97,7 +98,7 @@ static int take_back(struct fixture *x)
     return done.error;
 }
 
-static void put(struct fixture *x, uint32_t file, uint32_t block)
+static void write_pool_remote_put(struct fixture *x, uint32_t file, uint32_t block)
 {
     const uint32_t buffer = x->free[--x->free_count];
     memset(x->buffers + (size_t)buffer * BLOCK, (int)(file + block), BLOCK);
@@ -113,7 +114,7 @@ TEST(each_file_has_its_blocks_in_their_order, set_up, tear_down)
     for (uint32_t i = 0; i < FILES * BLOCKS; i++) {
         if (x->free_count == 0)
             assert_int_equal(take_back(x), 0);
-        put(x, i % FILES, i / FILES);
+        write_pool_remote_put(x, i % FILES, i / FILES);
     }
     while (ps_write_pool_pending(x->pool) > 0)
         assert_int_equal(take_back(x), 0);
@@ -130,13 +131,13 @@ TEST(nothing_more_is_written_after_an_error, set_up, tear_down)
     struct fixture *x = *state;
     int first = 0;
     failing_file = 2;
-    put(x, 2, 0);
+    write_pool_remote_put(x, 2, 0);
     while (first == 0)
         first = take_back(x);
     assert_int_equal(first, -EDQUOT);
     assert_string_equal(ps_store_explanation(EDQUOT), "the quota is used up");
-    put(x, 3, 0);
-    put(x, 2, 1);
+    write_pool_remote_put(x, 3, 0);
+    write_pool_remote_put(x, 2, 1);
     assert_int_equal(take_back(x), -ECANCELED);
     assert_int_equal(take_back(x), -ECANCELED);
     assert_int_equal(content[3].length, 0);
@@ -146,7 +147,7 @@ TEST(what_is_cancelled_comes_back_unwritten, set_up, tear_down)
 {
     struct fixture *x = *state;
     ps_write_pool_cancel(x->pool);
-    put(x, 0, 0);
+    write_pool_remote_put(x, 0, 0);
     assert_int_equal(take_back(x), -ECANCELED);
     assert_int_equal(ps_write_pool_pending(x->pool), 0);
     assert_int_equal(content[0].length, 0);

@@ -26,7 +26,7 @@ struct fixture {
     uint64_t gone;
 };
 
-static int make(void **state)
+static int migration_source_make(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     char text[PS_CORE_TEXT_BYTES];
@@ -48,7 +48,7 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int migration_source_destroy(void **state)
 {
     struct fixture *f = *state;
     ps_core_destroy(f->core);
@@ -61,13 +61,13 @@ static bool is_moved(uint64_t key)
     return mr_partition_of(mr_key_hash(key, 0)) % 2 == 0;
 }
 
-static void push(struct fixture *f, uint64_t key)
+static void migration_source_push(struct fixture *f, uint64_t key)
 {
     const float gradient[DIM] = {1};
     table_push(f->table, &key, 1, gradient);
 }
 
-static struct ps_migration_block next(struct fixture *f, uint64_t budget_bytes)
+static struct ps_migration_block migration_source_next(struct fixture *f, uint64_t budget_bytes)
 {
     struct ps_migration_block block;
     f->position++;
@@ -77,7 +77,7 @@ static struct ps_migration_block next(struct fixture *f, uint64_t budget_bytes)
 }
 
 /* Notes which keys a block has. */
-static void note(struct fixture *f, const struct ps_migration_block *block)
+static void migration_source_note(struct fixture *f, const struct ps_migration_block *block)
 {
     for (uint32_t at = 0; at < block->byte_count;) {
         struct ps_record record;
@@ -96,9 +96,9 @@ static void note(struct fixture *f, const struct ps_migration_block *block)
 static struct ps_migration_block read_all(struct fixture *f, uint64_t budget_bytes)
 {
     for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
-        const struct ps_migration_block block = next(f, budget_bytes);
+        const struct ps_migration_block block = migration_source_next(f, budget_bytes);
         assert_true(block.byte_count <= MR_MOVE_BLOCK_BYTES);
-        note(f, &block);
+        migration_source_note(f, &block);
         if (block.byte_count == 0 || block.state != MR_MOVE_MORE)
             return block;
     }
@@ -106,7 +106,7 @@ static struct ps_migration_block read_all(struct fixture *f, uint64_t budget_byt
     return (struct ps_migration_block){0};
 }
 
-TEST(test_rows_come_and_come_again_when_they_change, make, destroy)
+TEST(test_rows_come_and_come_again_when_they_change, migration_source_make, migration_source_destroy)
 {
     struct fixture *f = *state;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
@@ -116,12 +116,12 @@ TEST(test_rows_come_and_come_again_when_they_change, make, destroy)
     for (uint64_t key = 0; key < ROWS; key++)
         assert_int_equal(f->seen[key], is_moved(key));
     for (uint64_t key = 0; key < 100; key++)
-        push(f, key);
+        migration_source_push(f, key);
     (void)read_all(f, UINT64_MAX);
     for (uint64_t key = 0; key < ROWS; key++)
         assert_int_equal(f->seen[key], is_moved(key) ? 1 + (key < 100) : 0);
-    push(f, 1);
-    push(f, 2);
+    migration_source_push(f, 1);
+    migration_source_push(f, 2);
     ps_migration_source_fence(f->core, MOVE);
     block = read_all(f, SMALL_STEPS);
     assert_int_equal(block.state, MR_MOVE_ALL);
@@ -131,16 +131,16 @@ TEST(test_rows_come_and_come_again_when_they_change, make, destroy)
     assert_false(ps_save_delta_possible(f->core));
 }
 
-TEST(test_a_block_that_is_asked_for_again_is_the_same, make, destroy)
+TEST(test_a_block_that_is_asked_for_again_is_the_same, migration_source_make, migration_source_destroy)
 {
     struct fixture *f = *state;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
-    const struct ps_migration_block first = next(f, UINT64_MAX);
+    const struct ps_migration_block first = migration_source_next(f, UINT64_MAX);
     uint8_t *copy = malloc(first.byte_count);
     assert_non_null(copy);
     memcpy(copy, first.bytes, first.byte_count);
     for (uint64_t key = 0; key < ROWS; key++)
-        push(f, key);
+        migration_source_push(f, key);
     struct ps_migration_block again;
     assert_true(ps_migration_source_read(f->core, MOVE, 1, UINT64_MAX, &again));
     assert_int_equal(again.byte_count, first.byte_count);
@@ -170,7 +170,8 @@ static uint64_t bytes_of_variable(const struct ps_migration_block *block, uint32
 }
 
 /* It takes several blocks, and is dropped between two of them. */
-TEST(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make, destroy)
+TEST(test_a_variable_that_is_dropped_leaves_the_next_one_whole, migration_source_make,
+     migration_source_destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -180,11 +181,11 @@ TEST(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make, destroy)
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
     ps_migration_source_fence(f->core, MOVE);
     do
-        block = next(f, UINT64_MAX);
+        block = migration_source_next(f, UINT64_MAX);
     while (bytes_of_variable(&block, 2) == 0);
     ps_core_remove_feature(f->core, 2);
     while (block.state == MR_MOVE_MORE) {
-        block = next(f, UINT64_MAX);
+        block = migration_source_next(f, UINT64_MAX);
         bytes += bytes_of_variable(&block, 3);
     }
     assert_int_equal(block.state, MR_MOVE_ALL);
@@ -192,7 +193,7 @@ TEST(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make, destroy)
 }
 
 /* Its session ends in the middle of a block; another one asks for the same block. */
-TEST(test_a_block_that_was_begun_is_completed, make, destroy)
+TEST(test_a_block_that_was_begun_is_completed, migration_source_make, migration_source_destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -203,7 +204,7 @@ TEST(test_a_block_that_was_begun_is_completed, make, destroy)
         assert_int_equal(f->seen[key], is_moved(key));
 }
 
-TEST(test_what_is_not_given_is_not_ready, make, destroy)
+TEST(test_what_is_not_given_is_not_ready, migration_source_make, migration_source_destroy)
 {
     struct fixture *f = *state;
     struct ps_migration_block block;
@@ -221,7 +222,7 @@ TEST(test_what_is_not_given_is_not_ready, make, destroy)
 }
 
 /* What the core serves stays; what it does not is freed, a little at a time. */
-TEST(test_only_what_is_not_served_is_dropped, make, destroy)
+TEST(test_only_what_is_not_served_is_dropped, migration_source_make, migration_source_destroy)
 {
     struct fixture *f = *state;
     const uint64_t before = ps_table_rows(f->table);

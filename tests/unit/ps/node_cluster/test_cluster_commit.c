@@ -17,7 +17,7 @@ static void note_ended(void *context)
     (void)sem_post(context);
 }
 
-static struct ps_cluster_commit *start(const char *directory)
+static struct ps_cluster_commit *cluster_commit_start(const char *directory)
 {
     const struct ps_cluster_commit_options options = {.directory = directory,
                                                       .credentials = "",
@@ -77,7 +77,7 @@ TEST(commits_what_was_reported, temporary_directory_setup, temporary_directory_t
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
-    struct ps_cluster_commit *c = start(directory);
+    struct ps_cluster_commit *c = cluster_commit_start(directory);
     save_parts(directory, 3);
     struct ps_cluster_manifest m = cluster_describe(directory, 3, nodes, 2);
     assert_int_equal(ps_cluster_commit_state(c, 3, text), PS_COMMIT_UNKNOWN);
@@ -98,7 +98,7 @@ TEST(commits_what_was_reported, temporary_directory_setup, temporary_directory_t
     assert_true(ps_cluster_manifest_is_there(ps_store_local(), directory, 3));
     ps_cluster_commit_stop(c);
 
-    c = start(directory); /* the next leader finds it */
+    c = cluster_commit_start(directory); /* the next leader finds it */
     ps_cluster_commit_look(c, 3);
     assert_int_equal(wait_for(c, 3, text), PS_COMMIT_THERE);
     ps_cluster_commit_stop(c);
@@ -108,7 +108,7 @@ TEST(a_part_that_is_missing_is_named, temporary_directory_setup, temporary_direc
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
-    struct ps_cluster_commit *c = start(directory);
+    struct ps_cluster_commit *c = cluster_commit_start(directory);
     save_parts(directory, 3);
     struct ps_cluster_manifest m = cluster_describe(directory, 3, nodes, 2);
     m.id = 4;
@@ -123,7 +123,7 @@ TEST(older_ones_go, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES];
-    struct ps_cluster_commit *c = start(directory);
+    struct ps_cluster_commit *c = cluster_commit_start(directory);
     for (uint64_t id = 3; id <= 5; id++) {
         save_parts(directory, id);
         cluster_commit(directory, id, nodes, 2);

@@ -34,7 +34,7 @@ static void note_ended(void *context)
     (void)context;
 }
 
-static int make(void **state)
+static int cluster_save_make(void **state)
 {
     static struct fixture f;
     static char *directory;
@@ -62,7 +62,7 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int cluster_save_destroy(void **state)
 {
     struct fixture *f = *state;
     char *directory = (char *)f->options.directory;
@@ -95,7 +95,7 @@ static struct ps_leader_view look_once(struct fixture *f)
 }
 
 /* What the leader is to know, once the store has answered. */
-static struct ps_leader_view look(struct fixture *f)
+static struct ps_leader_view cluster_save_look(struct fixture *f)
 {
     struct ps_leader_view out;
     WAIT_UNTIL(out = look_once(f), !out.cut_is_unknown);
@@ -107,14 +107,14 @@ static struct ps_cluster_manifest commit(struct fixture *f)
     char text[PS_TEXT_BYTES];
     struct ps_cluster_manifest m;
     ps_cluster_save_commit(&f->save, &f->view);
-    assert_true(look(f).cut_is_committed);
+    assert_true(cluster_save_look(f).cut_is_committed);
     if (ps_cluster_manifest_read(ps_store_local(), f->options.directory, CUT, &m, text) != MR_OK)
         fail_msg("%s", text);
     return m;
 }
 
 /* The leader has given up the cut before this node, which was asked for it, has read why. */
-TEST(why_it_was_given_up_is_known_before_its_end, make, destroy)
+TEST(why_it_was_given_up_is_known_before_its_end, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -132,29 +132,29 @@ TEST(why_it_was_given_up_is_known_before_its_end, make, destroy)
     assert_non_null(strstr(f->save.failed_why, ": no room"));
 }
 
-TEST(every_part_is_waited_for, make, destroy)
+TEST(every_part_is_waited_for, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
     report(f, 2);
     f->registered[f->view.registered_count++] = f->map.nodes[1]; /* it is there, and not yet done */
-    struct ps_leader_view out = look(f);
+    struct ps_leader_view out = cluster_save_look(f);
     assert_false(out.parts_are_written);
     assert_false(out.cut_is_late);
     f->view.registered_count--;
     report(f, 1);
-    assert_true(look(f).parts_are_written);
+    assert_true(cluster_save_look(f).parts_are_written);
     assert_int_equal(commit(f).part_count, NODES);
 }
 
 /* It has nothing to write, and may never come back. */
-TEST(a_drained_node_may_be_away, make, destroy)
+TEST(a_drained_node_may_be_away, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
     report(f, 2);
     f->absent_us[1] = 5;
-    const struct ps_leader_view out = look(f);
+    const struct ps_leader_view out = cluster_save_look(f);
     assert_true(out.parts_are_written);
     assert_false(out.cut_is_late);
     const struct ps_cluster_manifest m = commit(f);
@@ -163,38 +163,38 @@ TEST(a_drained_node_may_be_away, make, destroy)
         assert_string_equal(m.parts[m.owner[p]].name, names[p % 2 == 0 ? 0 : 2]);
 }
 
-TEST(a_cut_without_an_owners_part_is_given_up, make, destroy)
+TEST(a_cut_without_an_owners_part_is_given_up, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
     f->absent_us[2] = 5;
-    const struct ps_leader_view out = look(f);
+    const struct ps_leader_view out = cluster_save_look(f);
     assert_false(out.parts_are_written);
     assert_true(out.cut_is_late);
 }
 
 /* b is there, and never says anything: its store hangs, or it cannot load what it owns. */
-TEST(a_part_that_does_not_come_further_ends_the_cut, make, destroy)
+TEST(a_part_that_does_not_come_further_ends_the_cut, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
     report(f, 2);
     const uint32_t b = f->view.registered_count++;
     f->registered[b] = f->map.nodes[1];
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->now_us += PS_CLUSTER_STALL_US - 1;
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->reports[b].part = (struct ps_cluster_part_progress){.id = CUT, .bytes = 1};
     f->now_us += 1;
-    assert_false(look(f).cut_is_late); /* it writes */
+    assert_false(cluster_save_look(f).cut_is_late); /* it writes */
     f->now_us += PS_CLUSTER_STALL_US;
-    assert_true(look(f).cut_is_late);
+    assert_true(cluster_save_look(f).cut_is_late);
     f->map.cut++; /* the next one has time of its own */
     f->reports[0].cut.id = f->reports[2].cut.id = f->map.cut;
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
 }
 
-TEST(a_part_may_wait_for_its_step, make, destroy)
+TEST(a_part_may_wait_for_its_step, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     report(f, 0);
@@ -202,19 +202,19 @@ TEST(a_part_may_wait_for_its_step, make, destroy)
     const uint32_t b = f->view.registered_count++;
     f->registered[b] = f->map.nodes[1];
     f->reports[b].part = (struct ps_cluster_part_progress){.id = CUT, .waits = true};
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->now_us += 100 * PS_CLUSTER_STALL_US;
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->reports[b].part.waits = false;
     f->now_us += PS_CLUSTER_STALL_US - 1;
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->now_us += 1;
-    assert_true(look(f).cut_is_late);
+    assert_true(cluster_save_look(f).cut_is_late);
 }
 
 /* A trainer asked for a cut at a step that does not come: it neither keeps the cluster's own checkpoints from
  * being made, nor what an operator asks for. */
-TEST(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy)
+TEST(a_trainers_cut_at_a_far_step_is_in_nobodys_way, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     struct ps_cluster_map next;
@@ -225,13 +225,13 @@ TEST(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy)
     f->save.every_us = 50 * UINT64_C(1000000);
     f->reports[0].cut.id = 0;
     f->reports[0].part = (struct ps_cluster_part_progress){.id = CUT, .waits = true};
-    assert_false(look(f).cut_is_late);
+    assert_false(cluster_save_look(f).cut_is_late);
     f->now_us += f->save.every_us;
-    assert_false(look(f).cut_is_late); /* an operator asked for it */
+    assert_false(cluster_save_look(f).cut_is_late); /* an operator asked for it */
     f->reports[1].trainer_cut = CUT;
-    assert_true(look(f).cut_is_late);
+    assert_true(cluster_save_look(f).cut_is_late);
     f->now_us -= 1;
-    assert_false(look(f).cut_is_late); /* the cluster's own is not due */
+    assert_false(cluster_save_look(f).cut_is_late); /* the cluster's own is not due */
 
     f->save.is_wanted = f->save.is_by_trainer = true;
     ps_cluster_save_see(&f->save, &f->view);
@@ -250,7 +250,7 @@ TEST(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy)
 }
 
 /* Trainers' checkpoints are removed as such: what an operator asks for is none of them. */
-TEST(a_cut_is_shared_with_equals, make, destroy)
+TEST(a_cut_is_shared_with_equals, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     struct ps_cluster_map next;
@@ -277,7 +277,7 @@ TEST(a_cut_is_shared_with_equals, make, destroy)
 }
 
 /* Where the file would be is something that cannot be read: nobody knows whether it is there. */
-TEST(a_store_that_does_not_answer_ends_the_cut, make, destroy)
+TEST(a_store_that_does_not_answer_ends_the_cut, cluster_save_make, cluster_save_destroy)
 {
     struct fixture *f = *state;
     char path[PS_PATH_BYTES];

@@ -266,7 +266,7 @@ static const struct node_reply *feed_for(struct node_fixture *n, uint32_t table,
 }
 
 /* Zeros, for a batch of feed_of(). */
-static void push(struct node_fixture *n, uint64_t batch_id, uint32_t table)
+static void ops_batch_push(struct node_fixture *n, uint64_t batch_id, uint32_t table)
 {
     const uint32_t head[MR_PUSH_HEAD_WORDS] = {table};
     const float zeros[2 * 2 * NODE_DIM] = {0};
@@ -290,7 +290,7 @@ TEST(plans_of_one_stream_do_not_meet, node_setup, node_teardown)
     node_check(feed_for(n, table, first, 78, 0), MR_ALREADY_STARTED, "another plan");
     node_check(feed_for(n, table, first, 78, MR_FEED_READ_ONLY), MR_ALREADY_STARTED, NULL);
     node_check(send_feed(n, feed_of(table, first + 1, MR_FEED_READ_ONLY)), MR_ALREADY_STARTED, NULL);
-    push(n, first, table);
+    ops_batch_push(n, first, table);
     const struct node_reply *reply = ask_state(n, 5, 77);
     assert_int_equal(((const uint64_t *)reply->tensors[0].data)[0], 1);
     uint64_t words[2] = {5, 6};
@@ -330,7 +330,7 @@ TEST(streams_are_listed_and_forgotten, node_setup, node_teardown)
     const uint64_t first = UINT64_C(9) << MR_BATCH_SEQUENCE_BITS;
     for (uint64_t i = 0; i < 2; i++) {
         node_check(feed_for(n, table, first + i, 77, 0), MR_OK, NULL);
-        push(n, first + i, table);
+        ops_batch_push(n, first + i, table);
     }
     node_check(ask_state(n, 3, 66), MR_OK, NULL);
     const struct node_reply *reply = node_call(n, 0, MR_OP_STREAMS, 0, NULL, 0);
@@ -353,7 +353,7 @@ TEST(streams_are_listed_and_forgotten, node_setup, node_teardown)
     node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_ALREADY_STARTED,
                "in use: 1 of the batches");
     node_check(ask_state(n, 9, 78), MR_ALREADY_STARTED, NULL);
-    push(n, first + 2, table);
+    ops_batch_push(n, first + 2, table);
     node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_OK, NULL);
     node_check(ask_state(n, 9, 78), MR_OK, NULL);
     numbers[1] = 65536;

@@ -15,7 +15,8 @@ static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64
                MR_OK, NULL);
 }
 
-static void push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step, uint64_t sequence)
+static void ops_evict_push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step,
+                           uint64_t sequence)
 {
     static const float ones[NODE_DIM] = {1, 1, 1, 1};
     uint32_t head[4] = {table, 0};
@@ -61,13 +62,13 @@ TEST(steps_are_those_of_the_calls, node_setup, node_teardown)
     uint32_t table = make_table(n, MR_EVICT_STEPS, 5);
     look_up(n, table, 1, 10);
     look_up(n, table, 2, 10);
-    push(n, table, 2, 15, 0);
+    ops_evict_push(n, table, 2, 15, 0);
     assert_int_equal(node_counter(n, 0, "table.rows_evicted_steps"), 0);
     for (uint64_t step = 16; step < 19; step++)
         look_up(n, table, 2, step);
     wait_for(n, "table.rows_evicted_steps", 1);
     assert_float_equal(node_value(n, table, 2), 99, 0);
-    push(n, table, 1, 19, 0); /* evicted: left out */
+    ops_evict_push(n, table, 1, 19, 0); /* evicted: left out */
     assert_float_equal(node_value(n, table, 1), 100, 0);
     assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 1);
 }
@@ -256,7 +257,7 @@ TEST(numbered_pushes_admit_no_key, node_setup, node_teardown)
     uint32_t share = node_create(n, &p), seen = node_create(n, &s);
     uint64_t made = 0, key, sequence = 1;
     for (key = 0; key < 50; key++) {
-        push(n, share, key, 0, sequence++);
+        ops_evict_push(n, share, key, 0, sequence++);
         made += node_value(n, share, key) < 100;
     }
     assert_int_in_range(made, 5, 45);
@@ -265,11 +266,11 @@ TEST(numbered_pushes_admit_no_key, node_setup, node_teardown)
         look_up(n, share, key, 0);
     assert_int_equal(node_counter(n, 0, "table.rows"), made); /* those are the admitted ones */
     look_up(n, seen, 7, 0);
-    push(n, seen, 7, 0, sequence++);
-    push(n, seen, 7, 0, sequence++);
+    ops_evict_push(n, seen, 7, 0, sequence++);
+    ops_evict_push(n, seen, 7, 0, sequence++);
     assert_float_equal(node_value(n, seen, 7), 100, 0);
     look_up(n, seen, 7, 0);
-    push(n, seen, 7, 0, sequence++);
+    ops_evict_push(n, seen, 7, 0, sequence++);
     assert_float_equal(node_value(n, seen, 7), 99, 0);
 }
 
@@ -284,7 +285,7 @@ TEST(a_full_table_is_saved_and_restored, node_setup, node_teardown)
     uint64_t key = 0;
     for (; key < 1000; key++)
         look_up(n, table, key, 0);
-    push(n, table, key - 1, 0, 0);
+    ops_evict_push(n, table, key - 1, 0, 0);
     node_save(n);
     node_restart(n, 3);
     for (uint32_t core = 0; core < 3; core++) {

@@ -99,8 +99,8 @@ struct request {
     uint32_t table_count, tensor_count;
 };
 
-static void add(struct request *r, uint32_t table, uint32_t flags, const uint64_t *keys, uint32_t key_count,
-                const uint32_t *offsets, uint32_t offset_count)
+static void ops_lookup_add(struct request *r, uint32_t table, uint32_t flags, const uint64_t *keys,
+                           uint32_t key_count, const uint32_t *offsets, uint32_t offset_count)
 {
     struct mr_table_head *head = &r->heads[r->table_count++];
     *head = (struct mr_table_head){.table = table, .flags = flags};
@@ -124,13 +124,13 @@ TEST(looks_up_several_tables, node_setup, node_teardown)
     const uint32_t offsets[4] = {0, 0, 3, 4}, whole[2] = {0, 4};
     const float weights[4] = {1, 2, 1, 0}, divisor = 8;
     struct request r = {.table_count = 0};
-    add(&r, sums, 0, keys, 4, NULL, 0);
-    add(&r, means, 0, keys, 4, offsets, 4);
-    add(&r, sums, 0, NULL, 0, NULL, 0);
-    add(&r, means, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, keys, 4, whole, 2);
+    ops_lookup_add(&r, sums, 0, keys, 4, NULL, 0);
+    ops_lookup_add(&r, means, 0, keys, 4, offsets, 4);
+    ops_lookup_add(&r, sums, 0, NULL, 0, NULL, 0);
+    ops_lookup_add(&r, means, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, keys, 4, whole, 2);
     r.tensors[r.tensor_count++] = mr_tensor_1d(MR_F32, 4, weights);
     r.tensors[r.tensor_count++] = mr_tensor_1d(MR_F32, 1, &divisor);
-    add(&r, sums, 0, keys, 4, offsets, 4);
+    ops_lookup_add(&r, sums, 0, keys, 4, offsets, 4);
     const struct node_reply *reply = look_up(n, &r, 0);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensor_count, 5);
@@ -155,8 +155,8 @@ TEST(flags_of_the_call_hold_for_all_its_tables, node_setup, node_teardown)
     const uint64_t keys[2] = {5, 6};
     const uint32_t offsets[2] = {0, 2};
     struct request r = {.table_count = 0};
-    add(&r, a, 0, keys, 2, NULL, 0);
-    add(&r, b, 0, keys, 2, offsets, 2);
+    ops_lookup_add(&r, a, 0, keys, 2, NULL, 0);
+    ops_lookup_add(&r, b, 0, keys, 2, offsets, 2);
     const struct node_reply *reply =
         look_up(n, &r, (uint16_t)(MR_FEED_READ_ONLY | MR_I8 << MR_LOOKUP_DTYPE_SHIFT));
     node_check(reply, MR_OK, NULL);
@@ -183,7 +183,8 @@ TEST(a_long_lookup_of_several_tables, node_setup, node_teardown)
     for (uint32_t i = 0; i <= 10000; i++)
         offsets[i] = 2 * i;
     for (uint32_t i = 0; i < 9; i++)
-        add(&r, tables[i % 3], 0, keys, 20000, i % 2 == 0 ? offsets : NULL, i % 2 == 0 ? 10001 : 0);
+        ops_lookup_add(&r, tables[i % 3], 0, keys, 20000, i % 2 == 0 ? offsets : NULL,
+                       i % 2 == 0 ? 10001 : 0);
     const struct node_reply *reply = look_up(n, &r, (uint16_t)((uint32_t)MR_F16 << MR_LOOKUP_DTYPE_SHIFT));
     node_check(reply, MR_OK, NULL);
     for (uint32_t i = 0; i < 9; i++) {
@@ -205,9 +206,9 @@ TEST(refuses_a_lookup_of_tables_that_is_wrong, node_setup, node_teardown)
     const uint32_t offsets[2] = {0, 3};
     struct request r = {.table_count = 0};
     node_check(look_up(n, &r, 0), MR_WRONG_SHAPE, "no tables");
-    add(&r, table, 0, keys, 2, NULL, 0);
+    ops_lookup_add(&r, table, 0, keys, 2, NULL, 0);
     node_check(look_up(n, &r, MR_BAG_WEIGHTS), MR_INVALID_ARGUMENT, "does not know 0x2");
-    add(&r, 99, 0, keys, 2, NULL, 0);
+    ops_lookup_add(&r, 99, 0, keys, 2, NULL, 0);
     node_check(look_up(n, &r, 0), MR_UNKNOWN_TABLE, "no table has number 99");
     r.heads[1] = (struct mr_table_head){.table = table, .zero = {0, 1}};
     node_check(look_up(n, &r, 0), MR_INVALID_ARGUMENT, "0x1 of its head");
@@ -223,6 +224,6 @@ TEST(refuses_a_lookup_of_tables_that_is_wrong, node_setup, node_teardown)
     assert_int_equal(node_counter(n, 0, "table.rows"), 0);
     r = (struct request){.table_count = 0};
     for (uint32_t i = 0; i <= MR_LOOKUP_TABLES_MAX; i++)
-        add(&r, table, 0, keys, 2, NULL, 0);
+        ops_lookup_add(&r, table, 0, keys, 2, NULL, 0);
     node_check(look_up(n, &r, 0), MR_INVALID_ARGUMENT, "more than 32 tables");
 }

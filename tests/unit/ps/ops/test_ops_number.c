@@ -29,7 +29,8 @@ static const struct node_reply *push_with(struct node_fixture *n, uint64_t seque
     return reply;
 }
 
-static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, uint32_t table, uint64_t key)
+static const struct node_reply *ops_number_push(struct node_fixture *n, uint64_t sequence, uint32_t table,
+                                                uint64_t key)
 {
     return push_with(n, sequence, table, key, 0);
 }
@@ -46,17 +47,17 @@ TEST(applies_a_number_once, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
-    node_check(push(n, 3, table, 5), MR_OK, NULL);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
-    node_check(push(n, 3, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 3, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 3, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 98, 0);
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(1, 0), 2), table, 5), MR_OK,
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(1, 0), 2), table, 5), MR_OK,
                NULL); /* the same push stream */
     assert_float_equal(node_value(n, table, 5), 97, 0);
-    node_check(push(n, 0, table, 5), MR_OK, NULL); /* without a number as ever */
-    node_check(push(n, 0, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 0, table, 5), MR_OK, NULL); /* without a number as ever */
+    node_check(ops_number_push(n, 0, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 95, 0);
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 5);
     assert_int_equal(node_counter(n, 0, "ps.pushes_repeated"), 3);
@@ -69,7 +70,7 @@ TEST(what_a_restore_may_have_taken_is_not_applied, node_setup, node_teardown)
     struct node_fixture *n = *state;
     const uint16_t one = 1u << MR_PUSH_RESTORES_SHIFT;
     uint32_t table = make_table(n);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     uint64_t id = node_save(n);
     node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN | one), MR_BUSY, NULL);
     node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_OK, NULL);
@@ -77,7 +78,7 @@ TEST(what_a_restore_may_have_taken_is_not_applied, node_setup, node_teardown)
     node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_BUSY, NULL);
     node_check(push_with(n, 1, table, 5, MR_PUSH_AGAIN), MR_BUSY, NULL);
     assert_float_equal(node_value(n, table, 5), 99, 0);
-    node_check(push(n, 3, table, 5), MR_OK, NULL); /* for the first time */
+    node_check(ops_number_push(n, 3, table, 5), MR_OK, NULL); /* for the first time */
     assert_float_equal(node_value(n, table, 5), 98, 0);
     node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN | one), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 97, 0);
@@ -103,11 +104,11 @@ TEST(a_number_far_ahead_gives_up_what_is_missing, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
-    node_check(push(n, 3 + MR_PUSH_WINDOW, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 3 + MR_PUSH_WINDOW, table, 5), MR_OK, NULL);
     assert_int_equal(node_counter(n, 0, "ps.pushes_skipped"), 2); /* 1 and 3 */
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
-    node_check(push(n, 4, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 4, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 97, 0);
 }
 
@@ -117,13 +118,13 @@ TEST(what_was_applied_is_ok_even_when_it_would_be_refused, node_setup, node_tear
     struct node_fixture *n = *state;
     uint32_t table = make_table(n), level = MR_FREEZE_ALL;
     struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
-    node_check(push(n, 2, table, 5), MR_FROZEN, "all");
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_FROZEN, "all");
     level = MR_FREEZE_OFF;
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
-    node_check(push(n, 2, table, 5), MR_OK, NULL); /* the refusal did not mark it */
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL); /* the refusal did not mark it */
     assert_float_equal(node_value(n, table, 5), 98, 0);
 }
 
@@ -131,8 +132,8 @@ TEST(a_refused_push_is_not_marked, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    node_check(push(n, 1, 99, 5), MR_UNKNOWN_TABLE, "99");
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, 99, 5), MR_UNKNOWN_TABLE, "99");
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 99, 0);
 }
 
@@ -142,16 +143,19 @@ TEST(numbers_that_make_no_sense_are_refused, node_setup_3_cores, node_teardown)
     uint32_t table = make_table(n);
     uint64_t key = 5;
     uint32_t core = node_core_of_key(n, key, 0), other = (core + 1) % 3;
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 0), 0), table, key), MR_INVALID_ARGUMENT,
-               "numbered from 1");
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 2), 1), table, key), MR_INVALID_ARGUMENT,
-               "core 2 of 2");
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(MR_CORE_MAX + 1, 0), 1), table, key),
-               MR_INVALID_ARGUMENT, "no such core");
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(3, other), 1), table, key),
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(2, 0), 0), table, key),
+               MR_INVALID_ARGUMENT, "numbered from 1");
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(2, 2), 1), table, key),
+               MR_INVALID_ARGUMENT, "core 2 of 2");
+    node_check(
+        ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(MR_CORE_MAX + 1, 0), 1), table, key),
+        MR_INVALID_ARGUMENT, "no such core");
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(3, other), 1), table, key),
                MR_INVALID_ARGUMENT, "this is core");
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 1), 1), table, key), MR_OK, NULL);
-    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(3, core), 1), table, key), MR_OK, NULL);
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(2, 1), 1), table, key), MR_OK,
+               NULL);
+    node_check(ops_number_push(n, mr_push_sequence(mr_push_stream_of_core(3, core), 1), table, key), MR_OK,
+               NULL);
     assert_float_equal(node_value(n, table, key), 98, 0);
 }
 
@@ -167,15 +171,15 @@ TEST(a_freeze_outlives_the_node, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     (void)node_save(n);
     n->config.checkpoint_save_on_stop = false;
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
-    node_check(push(n, 3, table, 6), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 3, table, 6), MR_OK, NULL);
     set_freeze(n, MR_FREEZE_ALL);
     node_restart(n, n->core_count);
     assert_int_equal(node_counter(n, 0, "ps.freeze"), MR_FREEZE_ALL);
-    node_check(push(n, 2, table, 5), MR_FROZEN, "level all");
+    node_check(ops_number_push(n, 2, table, 5), MR_FROZEN, "level all");
     node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_OK, NULL);
     node_check(push_with(n, 3, table, 6, MR_PUSH_AGAIN), MR_OK, NULL);
     node_check(push_with(n, 0, table, 5, MR_PUSH_AGAIN), MR_FROZEN, "level all"); /* without a number */
@@ -187,12 +191,12 @@ TEST(a_freeze_outlives_the_node, node_setup, node_teardown)
     snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "1");
     node_restart(n, 2); /* also with a checkpoint that is named */
     assert_int_equal(node_counter(n, 1, "ps.freeze"), MR_FREEZE_ADMIT);
-    node_check(push(n, 5, table, 7), MR_OK, NULL);
+    node_check(ops_number_push(n, 5, table, 7), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 7), 100, 0); /* no row was made */
     set_freeze(n, MR_FREEZE_OFF);
     node_restart(n, 1);
     assert_int_equal(node_counter(n, 0, "ps.freeze"), MR_FREEZE_OFF);
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
 }
 
 /* A row that no lookup has made since the start. */
@@ -201,12 +205,12 @@ TEST(a_numbered_push_makes_rows, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = make_table(n), level = MR_FREEZE_ADMIT;
     struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
-    node_check(push(n, 0, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 0, table, 5), MR_OK, NULL);
     assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 1);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 99, 0);
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
-    node_check(push(n, 2, table, 6), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 6), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 6), 100, 0);
 }
 
@@ -263,7 +267,7 @@ TEST(a_push_by_batch_is_marked_too, node_setup, node_teardown)
     assert_float_equal(node_value(n, table, key), 99, 0);
     node_save(n);
     assert_int_equal(durable(n, 2), 2);
-    node_check(push(n, 3, table, key), MR_OK, NULL); /* was not marked */
+    node_check(ops_number_push(n, 3, table, key), MR_OK, NULL); /* was not marked */
     assert_float_equal(node_value(n, table, key), 98, 0);
 }
 
@@ -272,8 +276,8 @@ TEST(only_a_checkpoint_that_a_start_finds_is_durable, node_setup, node_teardown)
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
     char elsewhere[80];
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
-    assert_int_equal(push(n, 2, table, 5)->sequence, 0);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
+    assert_int_equal(ops_number_push(n, 2, table, 5)->sequence, 0);
     assert_int_equal(durable(n, 2), 0);
     snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", n->directory);
     struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(elsewhere), elsewhere);
@@ -281,10 +285,10 @@ TEST(only_a_checkpoint_that_a_start_finds_is_durable, node_setup, node_teardown)
     node_wait_saved(n);
     assert_int_equal(durable(n, 2), 0);
     node_save(n);
-    const struct node_reply *reply = push(n, 3, table, 5);
+    const struct node_reply *reply = ops_number_push(n, 3, table, 5);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->sequence, 2);
-    assert_int_equal(push(n, 4, 99, 5)->sequence, 2); /* a refusal tells it, too */
+    assert_int_equal(ops_number_push(n, 4, 99, 5)->sequence, 2); /* a refusal tells it, too */
     assert_int_equal(durable(n, mr_push_sequence(mr_push_stream_of_core(1, 0), 3)), 2);
     assert_int_equal(durable(n, mr_push_sequence(mr_push_stream_of_core(2, 0), 1)),
                      0); /* another push stream */
@@ -295,13 +299,13 @@ TEST(an_empty_push_marks_its_number, node_setup, node_teardown)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
     node_save(n);
     assert_int_equal(durable(n, 2), 0);
     assert_int_equal(durable(n, 1), 0);
     node_save(n);
     assert_int_equal(durable(n, 2), 2);
-    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 1, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 99, 0);
 }
 
@@ -480,7 +484,7 @@ TEST(a_push_whose_lookup_was_lost_counts_as_one, node_setup, node_teardown)
     uint32_t table = node_create(n, &f);
     node_check(push_with(n, 1, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);
     node_check(push_with(n, 1, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL); /* again: applied once, seen once */
-    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(ops_number_push(n, 2, table, 5), MR_OK, NULL);
     node_check(push_with(n, 0, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL); /* no number: nobody sends it again */
     assert_float_equal(node_value(n, table, 5), 100, 0);
     node_check(push_with(n, 3, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);

@@ -43,7 +43,7 @@ struct batch_push {
     uint32_t samples, slots, dim;
 };
 
-static const struct node_reply *push(struct node_fixture *n, struct batch_push p)
+static const struct node_reply *ops_push(struct node_fixture *n, struct batch_push p)
 {
     static const float gradient[64];
     uint32_t head[4] = {p.feature, 0};
@@ -59,14 +59,14 @@ TEST(refuses_what_does_not_fit_the_batch, node_setup, node_teardown)
     uint32_t table = node_create(n, &f), unfed = node_create(n, &other), variable = node_create(n, &v);
     uint64_t id = BATCH(2, 0);
     node_feed(n, id, table, keys, 4);
-    node_check(push(n, (struct batch_push){BATCH(2, 1), table, 4, 1, 4}), MR_UNKNOWN_BATCH,
+    node_check(ops_push(n, (struct batch_push){BATCH(2, 1), table, 4, 1, 4}), MR_UNKNOWN_BATCH,
                "number 1 of stream 2");
-    node_check(push(n, (struct batch_push){id, 99, 4, 1, 4}), MR_UNKNOWN_TABLE, "99");
-    node_check(push(n, (struct batch_push){id, unfed, 4, 1, 4}), MR_UNKNOWN_TABLE, "other");
-    node_check(push(n, (struct batch_push){id, table, 4, 1, 3}), MR_WRONG_DIM, "dim 4");
-    node_check(push(n, (struct batch_push){id, table, 3, 1, 4}), MR_WRONG_SHAPE, "3 samples");
-    node_check(push(n, (struct batch_push){id, table, 2, 2, 4}), MR_WRONG_SHAPE, "2 slots");
-    node_check(push(n, (struct batch_push){id, variable, 1, 1, 3}), MR_WRONG_SHAPE, "3 dimensions");
+    node_check(ops_push(n, (struct batch_push){id, 99, 4, 1, 4}), MR_UNKNOWN_TABLE, "99");
+    node_check(ops_push(n, (struct batch_push){id, unfed, 4, 1, 4}), MR_UNKNOWN_TABLE, "other");
+    node_check(ops_push(n, (struct batch_push){id, table, 4, 1, 3}), MR_WRONG_DIM, "dim 4");
+    node_check(ops_push(n, (struct batch_push){id, table, 3, 1, 4}), MR_WRONG_SHAPE, "3 samples");
+    node_check(ops_push(n, (struct batch_push){id, table, 2, 2, 4}), MR_WRONG_SHAPE, "2 slots");
+    node_check(ops_push(n, (struct batch_push){id, variable, 1, 1, 3}), MR_WRONG_SHAPE, "3 dimensions");
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 1);
     assert_int_equal(node_push_batch(n, 0, id, table, 4, 1), 1);
@@ -101,7 +101,7 @@ TEST(a_frozen_node_takes_no_gradients, node_setup, node_teardown)
     struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
     node_feed(n, BATCH(1, 0), table, keys, 4);
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
-    node_check(push(n, (struct batch_push){BATCH(1, 0), table, 4, 1, 4}), MR_FROZEN, "all");
+    node_check(ops_push(n, (struct batch_push){BATCH(1, 0), table, 4, 1, 4}), MR_FROZEN, "all");
     assert_float_equal(node_value(n, table, 12), 10, 0);
     level = MR_FREEZE_OFF;
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
@@ -115,7 +115,7 @@ TEST(refuses_a_batch_too_far_ahead, node_setup, node_teardown)
     uint32_t table = node_create(n, &f);
     uint64_t far = BATCH(1, 1u << 20);
     node_feed(n, far, table, keys, 4);
-    node_check(push(n, (struct batch_push){far, table, 4, 1, 4}), MR_INVALID_ARGUMENT, "ahead of 0");
+    node_check(ops_push(n, (struct batch_push){far, table, 4, 1, 4}), MR_INVALID_ARGUMENT, "ahead of 0");
     assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 0);
 }
 

@@ -15,7 +15,7 @@ struct answer {
 
 static struct answer answer;
 
-static const struct answer *ask(struct node_fixture *n, uint64_t position, uint64_t slow_ns)
+static const struct answer *ops_recent_calls_ask(struct node_fixture *n, uint64_t position, uint64_t slow_ns)
 {
     const uint64_t words[MR_RECENT_ASK_WORDS] = {position, slow_ns};
     const struct mr_tensor t = mr_body_tensor(MR_BODY_RECENT_ASK, words);
@@ -38,10 +38,10 @@ static void echo(struct node_fixture *n, uint32_t times)
 TEST(calls_are_read_once_and_in_order, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
-    const uint64_t from = ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
+    const uint64_t from = ops_recent_calls_ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
     assert_int_equal(answer.count, 0);
     echo(n, 3);
-    (void)ask(n, from, 0);
+    (void)ops_recent_calls_ask(n, from, 0);
     assert_int_equal(answer.count, 4); /* the question before is one of them */
     assert_int_equal(answer.words[MR_RECENT_LOST] + answer.words[MR_RECENT_LEFT], 0);
     assert_int_equal(answer.calls[0][MR_RECENT_CALL_OP], MR_OP_RECENT_CALLS);
@@ -63,17 +63,17 @@ TEST(calls_are_read_once_and_in_order, node_setup_3_cores, node_teardown)
 TEST(what_is_gone_is_counted_and_the_rest_comes_in_parts, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
-    const uint64_t from = ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
+    const uint64_t from = ops_recent_calls_ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
     echo(n, MR_CALL_RECORDS + 9); /* and the question before */
-    (void)ask(n, from, 0);
+    (void)ops_recent_calls_ask(n, from, 0);
     assert_int_equal(answer.words[MR_RECENT_LOST], 10);
     assert_int_equal(answer.count, MR_RECENT_CALLS_MAX);
     assert_int_equal(answer.calls[0][MR_RECENT_CALL_NUMBER], from + 11);
     assert_int_equal(answer.words[MR_RECENT_LEFT], MR_CALL_RECORDS - MR_RECENT_CALLS_MAX);
     const uint64_t next = answer.words[MR_RECENT_NEXT];
-    (void)ask(n, next, 0);
+    (void)ops_recent_calls_ask(n, next, 0);
     assert_int_equal(answer.calls[0][MR_RECENT_CALL_NUMBER], next + 1);
-    (void)ask(n, UINT64_MAX - 1, 0); /* of another start of the server */
+    (void)ops_recent_calls_ask(n, UINT64_MAX - 1, 0); /* of another start of the server */
     assert_int_equal(answer.count, MR_RECENT_CALLS_MAX);
     assert_int_equal(answer.words[MR_RECENT_LOST], 0);
 }
@@ -82,14 +82,14 @@ TEST(what_is_gone_is_counted_and_the_rest_comes_in_parts, node_setup_3_cores, no
 TEST(slow_calls_are_selected_from_the_first_question_on, node_setup_3_cores, node_teardown)
 {
     struct node_fixture *n = *state;
-    const uint64_t slow = ask(n, 0, MR_RECENT_SLOW_MAX)->words[MR_RECENT_SLOW];
+    const uint64_t slow = ops_recent_calls_ask(n, 0, MR_RECENT_SLOW_MAX)->words[MR_RECENT_SLOW];
     assert_int_equal(answer.count, 0);
     echo(n, 20);
-    (void)ask(n, 0, MR_RECENT_SLOW_MAX);
+    (void)ops_recent_calls_ask(n, 0, MR_RECENT_SLOW_MAX);
     assert_int_equal(answer.count, 0);
-    (void)ask(n, 0, 1);
+    (void)ops_recent_calls_ask(n, 0, 1);
     echo(n, 20);
-    (void)ask(n, 0, 1);
+    (void)ops_recent_calls_ask(n, 0, 1);
     /* the question, 20 echoes, and those before */
     assert_int_equal(answer.count, 21 + MR_RECORD_BEFORE);
     assert_int_equal(answer.words[MR_RECENT_SLOW], slow + 21);
@@ -106,9 +106,9 @@ TEST(keys_and_table_are_those_of_the_call, node_setup_3_cores, node_teardown)
         if (node_core_of_key(n, key, f.seed) == CORE)
             keys[count++] = key;
     const struct mr_tensor t = mr_tensor_1d(MR_U64, count, keys);
-    const uint64_t from = ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
+    const uint64_t from = ops_recent_calls_ask(n, MR_RECENT_FROM_NOW, 0)->words[MR_RECENT_NEXT];
     node_check(node_call(n, CORE, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
-    (void)ask(n, from, 0);
+    (void)ops_recent_calls_ask(n, from, 0);
     assert_int_equal(answer.count, 2);
     assert_int_equal(answer.calls[1][MR_RECENT_CALL_OP], MR_OP_LOOKUP);
     assert_int_equal(answer.calls[1][MR_RECENT_CALL_TABLE], table);

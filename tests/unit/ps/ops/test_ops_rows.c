@@ -105,7 +105,7 @@ TEST(refuses_lookups_that_do_not_hold_what_they_tell, node_setup, node_teardown)
 
 /* ---- pushes ---- */
 
-static const struct node_reply *push(struct node_fixture *n, const struct request *r)
+static const struct node_reply *ops_rows_push(struct node_fixture *n, const struct request *r)
 {
     return node_call(n, 0, MR_OP_PUSH_GRAD, 0, r->tensors, r->count);
 }
@@ -142,7 +142,7 @@ TEST(refuses_pushes_that_do_not_hold_what_they_tell, node_setup, node_teardown)
         {MR_INVALID_ARGUMENT, "named twice", {5, {HEAD(plain[0]), k, o, per_bag, HEAD(plain[0])}}},
     };
     for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-        node_check(push(n, &bad[i].r), bad[i].status, bad[i].text);
+        node_check(ops_rows_push(n, &bad[i].r), bad[i].status, bad[i].text);
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
 }
 
@@ -159,19 +159,19 @@ TEST(numbers_that_are_none_are_left_out, node_setup, node_teardown)
     struct request r = {6,
                         {HEAD(head), keys_tensor(), offsets_tensor(),
                          mr_tensor_2d(MR_F32, BAGS, NODE_DIM, gradients), floats(KEYS, w), floats(BAGS, d)}};
-    node_check(push(n, &r), MR_OK, NULL);
+    node_check(ops_rows_push(n, &r), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 8, 0);
     assert_float_equal(node_value(n, table, 6), 7.5f, 0);
     assert_float_equal(node_value(n, table, 7), 8, 0);
     d[1] = -2;
     w[0] = w[2] = 0;
-    node_check(push(n, &r), MR_OK, NULL);
+    node_check(ops_rows_push(n, &r), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 6), 8, 0);
     assert_float_equal(node_value(n, table, 7), 8, 0);
     r = (struct request){5,
                          {HEAD(narrow), keys_tensor(), offsets_tensor(),
                           mr_tensor_2d(MR_I8, BAGS, NODE_DIM, ones), floats(BAGS, scales)}};
-    node_check(push(n, &r), MR_OK, NULL);
+    node_check(ops_rows_push(n, &r), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 7, 0);
     assert_float_equal(node_value(n, table, 6), 8, 0);
     assert_float_equal(node_value(n, table, 7), 8, 0);

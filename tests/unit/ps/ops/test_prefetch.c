@@ -16,7 +16,7 @@
 static struct core_fixture alone;
 static struct ps_core *core;
 
-static int make(void **state)
+static int prefetch_make(void **state)
 {
     char text[PS_CORE_TEXT_BYTES];
     struct mr_feature table = mr_feature_table("emb", DIM);
@@ -36,7 +36,7 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int prefetch_destroy(void **state)
 {
     ps_core_destroy(core);
     return 0;
@@ -70,7 +70,7 @@ static struct bytes lookup(uint16_t table, const uint64_t *keys, uint32_t key_co
     return request(MR_OP_LOOKUP, table, &t, 1);
 }
 
-static struct bytes push(uint32_t table, const uint64_t *keys, uint32_t key_count)
+static struct bytes prefetch_push(uint32_t table, const uint64_t *keys, uint32_t key_count)
 {
     static const float gradient[16 * DIM];
     struct mr_tensor t[4] = {mr_tensor_1d(MR_U32, 4, (uint32_t[]){table, 0, 0, 0}),
@@ -125,14 +125,14 @@ TEST(changes_nothing)
     for (uint32_t i = 0; i < MR_PREFETCH_MAX; i++) {
         uint32_t key_count = i % 9;
         all[i] = i % 3 == 0   ? lookup(1, keys, key_count)
-                 : i % 3 == 1 ? push(1, keys, key_count)
+                 : i % 3 == 1 ? prefetch_push(1, keys, key_count)
                               : lookup_tables(1, 1, keys, key_count);
     }
     announce(all, MR_PREFETCH_MAX);                  /* more keys than fit */
     const uint16_t tables[] = {0, 2, 3, UINT16_MAX}; /* none of them is a table */
     for (uint32_t i = 0; i < 4; i++) {
         all[0] = lookup(tables[i], keys, 1);
-        all[1] = push(tables[i], keys, 1);
+        all[1] = prefetch_push(tables[i], keys, 1);
         all[2] = lookup_tables(tables[i], 1, keys, 1);
         announce(all, 3);
     }
@@ -150,7 +150,7 @@ TEST(any_bytes_do_no_harm)
         struct bytes all[4];
         for (uint32_t i = 0; i < 4; i++) {
             all[i] = i < 2    ? lookup(1, keys, 1 + i)
-                     : i == 2 ? push(1, keys, i)
+                     : i == 2 ? prefetch_push(1, keys, i)
                               : lookup_tables(1, 1, keys, i);
             uint32_t bytes = all[i].request.message_bytes;
             for (uint32_t damage = random_below(&random, 4); damage > 0; damage--) {
@@ -171,5 +171,5 @@ TEST(any_bytes_do_no_harm)
 
 int main(void)
 {
-    return tests_run(make, destroy);
+    return tests_run(prefetch_make, prefetch_destroy);
 }

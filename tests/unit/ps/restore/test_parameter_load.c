@@ -13,7 +13,7 @@ static struct ps_saved_parameter saved[] = {
 static const struct ps_manifest manifest = {.parameters = saved, .parameter_count = 3};
 static const float values[] = {1, 2, 3, 4, 5, 6}, state_values[] = {7, 8};
 
-static struct ps_parameter_load *begin(void)
+static struct ps_parameter_load *parameter_load_begin(void)
 {
     struct ps_parameter_load *load = NULL;
     char text[PS_PARAMETER_TEXT_BYTES];
@@ -21,8 +21,8 @@ static struct ps_parameter_load *begin(void)
     return load;
 }
 
-static enum mr_status add(struct ps_parameter_load *load, uint32_t index, const float *from, uint32_t first,
-                          uint32_t count, char *text)
+static enum mr_status parameter_load_add(struct ps_parameter_load *load, uint32_t index, const float *from,
+                                         uint32_t first, uint32_t count, char *text)
 {
     const struct ps_record record = {.kind = PS_RECORD_PARAMETER,
                                      .feature = index,
@@ -35,16 +35,16 @@ static enum mr_status add(struct ps_parameter_load *load, uint32_t index, const 
 static void add_all(struct ps_parameter_load *load)
 {
     char text[PS_PARAMETER_TEXT_BYTES];
-    assert_int_equal(add(load, 0, values, 4, 2, text), MR_OK);
-    assert_int_equal(add(load, 1, state_values, 0, 2, text), MR_OK);
-    assert_int_equal(add(load, 0, values, 0, 4, text), MR_OK);
+    assert_int_equal(parameter_load_add(load, 0, values, 4, 2, text), MR_OK);
+    assert_int_equal(parameter_load_add(load, 1, state_values, 0, 2, text), MR_OK);
+    assert_int_equal(parameter_load_add(load, 0, values, 0, 4, text), MR_OK);
     assert_int_equal(ps_parameter_load_check(load, text), MR_OK);
 }
 
 TEST(what_is_whole_becomes_the_nodes)
 {
     struct mr_named_parameters *node = mr_named_create();
-    struct ps_parameter_load *load = begin();
+    struct ps_parameter_load *load = parameter_load_begin();
     struct mr_versions *versions;
     char text[PS_PARAMETER_TEXT_BYTES];
     float zeros[6] = {0};
@@ -66,15 +66,15 @@ TEST(what_is_whole_becomes_the_nodes)
 
 TEST(what_is_not_whole_is_refused)
 {
-    struct ps_parameter_load *load = begin();
+    struct ps_parameter_load *load = parameter_load_begin();
     char text[PS_PARAMETER_TEXT_BYTES];
-    assert_int_equal(add(load, 0, values, 0, 6, text), MR_OK);
-    assert_int_equal(add(load, 0, values, 0, 1, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(parameter_load_add(load, 0, values, 0, 6, text), MR_OK);
+    assert_int_equal(parameter_load_add(load, 0, values, 0, 1, text), MR_CHECKPOINT_CORRUPT);
     assert_string_equal(text, "parameter a: a piece reaches beyond its end, or comes twice");
-    assert_int_equal(add(load, 1, values, 2, 1, text), MR_CHECKPOINT_CORRUPT);
-    assert_int_equal(add(load, 3, values, 0, 1, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(parameter_load_add(load, 1, values, 2, 1, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(parameter_load_add(load, 3, values, 0, 1, text), MR_CHECKPOINT_CORRUPT);
     assert_string_equal(text, "a record belongs to parameter 3, which is not in the manifest");
-    assert_int_equal(add(load, 1, state_values, 0, 1, text), MR_OK);
+    assert_int_equal(parameter_load_add(load, 1, state_values, 0, 1, text), MR_OK);
     assert_int_equal(ps_parameter_load_check(load, text), MR_CHECKPOINT_CORRUPT);
     assert_string_equal(text, "parameter a, state of t: it is not whole");
     ps_parameter_load_destroy(load);
@@ -83,7 +83,7 @@ TEST(what_is_not_whole_is_refused)
 TEST(what_does_not_fit_changes_nothing)
 {
     struct mr_named_parameters *node = mr_named_create();
-    struct ps_parameter_load *load = begin();
+    struct ps_parameter_load *load = parameter_load_begin();
     struct mr_versions *versions;
     char text[PS_PARAMETER_TEXT_BYTES];
     float zeros[6] = {0};
@@ -128,7 +128,7 @@ static void add_two(struct ps_parameter_load *load)
 {
     char text[PS_PARAMETER_TEXT_BYTES];
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(add(load, i, values + 2 * i, 0, 2, text), MR_OK);
+        assert_int_equal(parameter_load_add(load, i, values + 2 * i, 0, 2, text), MR_OK);
     assert_int_equal(ps_parameter_load_check(load, text), MR_OK);
 }
 

@@ -19,7 +19,7 @@ static char text[PS_RESTORE_TEXT_BYTES];
 static const uint8_t uuid[MR_UUID_BYTES] = {'a'};
 
 /* What `saved_cores` cores wrote is to go to core `core` of `cores`. */
-static void begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint32_t core)
+static void push_merge_begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint32_t core)
 {
     memset(f, 0, sizeof(*f));
     core_fixture_init(&f->alone, cores, 64 * cores);
@@ -32,7 +32,7 @@ static void begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint3
     assert_non_null(f->merge);
 }
 
-static void end(struct fixture *f)
+static void push_merge_end(struct fixture *f)
 {
     ps_push_merge_destroy(f->merge);
     ps_saved_writers_free(f->writers);
@@ -44,8 +44,8 @@ struct stored {
     uint64_t word;
 };
 
-static enum mr_status add(struct fixture *f, uint32_t core, uint32_t words, struct ps_stored_pushes head,
-                          uint64_t word)
+static enum mr_status push_merge_add(struct fixture *f, uint32_t core, uint32_t words,
+                                     struct ps_stored_pushes head, uint64_t word)
 {
     struct stored stored = {.head = head, .word = word};
     struct ps_record record = {.kind = PS_RECORD_PUSHES,
@@ -61,10 +61,10 @@ static void add_whole(struct fixture *f, uint32_t core, uint32_t stream_id, uint
 {
     struct ps_stored_pushes head = {
         .stream_id = (uint16_t)stream_id, .partition_end = MR_PARTITION_COUNT, .floor = floor};
-    assert_int_equal(add(f, core, bits != 0, head, bits), MR_OK);
+    assert_int_equal(push_merge_add(f, core, bits != 0, head, bits), MR_OK);
 }
 
-static void load(struct fixture *f)
+static void push_merge_load(struct fixture *f)
 {
     assert_int_equal(ps_push_merge_finish(f->merge, text), MR_OK);
     assert_int_equal(ps_push_merge_load(f->merge, f->core, text), MR_OK);
@@ -88,11 +88,11 @@ static uint32_t stream_of(uint32_t cores, uint32_t core)
 TEST(the_same_number_of_cores_takes_its_own)
 {
     struct fixture f;
-    begin(&f, 2, 2, 1);
+    push_merge_begin(&f, 2, 2, 1);
     add_whole(&f, 0, stream_of(2, 0), 7, 0);
     add_whole(&f, 1, stream_of(2, 1), 5, 2);
     add_whole(&f, 1, stream_of(3, 2), 9, 0);
-    load(&f);
+    push_merge_load(&f);
     assert_int_equal(state_of(&f, stream_of(2, 0), 1), PS_PUSH_NEW);
     assert_int_equal(state_of(&f, stream_of(2, 1), 5), PS_PUSH_APPLIED);
     assert_int_equal(state_of(&f, stream_of(2, 1), 6), PS_PUSH_NEW);
@@ -100,7 +100,7 @@ TEST(the_same_number_of_cores_takes_its_own)
     assert_int_equal(state_of(&f, stream_of(3, 2), 9), PS_PUSH_APPLIED);
     ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, stream_of(2, 1)), 5);
-    end(&f);
+    push_merge_end(&f);
 }
 
 /* Two cores become three: core 1 of three has partitions of both. */
@@ -108,14 +108,14 @@ TEST(another_number_gets_the_streams_whose_keys_it_may_have)
 {
     struct fixture f;
     for (uint32_t core = 0; core < 3; core++) {
-        begin(&f, 2, 3, core);
+        push_merge_begin(&f, 2, 3, core);
         add_whole(&f, 0, stream_of(2, 0), 7, 4);
         add_whole(&f, 1, stream_of(2, 1), 5, 0);
-        load(&f);
+        push_merge_load(&f);
         assert_int_equal(state_of(&f, stream_of(2, 0), 10), core < 2 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
         assert_int_equal(state_of(&f, stream_of(2, 0), 8), PS_PUSH_NEW);
         assert_int_equal(state_of(&f, stream_of(2, 1), 5), core > 0 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
-        end(&f);
+        push_merge_end(&f);
     }
 }
 
@@ -125,10 +125,10 @@ TEST(what_some_have_applied_comes_in_pieces)
 {
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
-    begin(&f, 3, 1, 0);
+    push_merge_begin(&f, 3, 1, 0);
     add_whole(&f, 0, stream_id, 8, 0);
     add_whole(&f, 1, stream_id, 7, 2);
-    load(&f);
+    push_merge_load(&f);
     assert_int_equal(state_of(&f, stream_id, 7), PS_PUSH_PARTLY);
     assert_int_equal(state_of(&f, stream_id, 8), PS_PUSH_PARTLY);
     assert_int_equal(state_of(&f, stream_id, 9), PS_PUSH_PARTLY);
@@ -141,7 +141,7 @@ TEST(what_some_have_applied_comes_in_pieces)
     }
     ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, stream_id), 0);
-    end(&f);
+    push_merge_end(&f);
 }
 
 /* Nor does it pass on what a core that never saw the push stream has of the next one. */
@@ -149,14 +149,14 @@ TEST(streams_are_kept_apart)
 {
     struct fixture f;
     const uint32_t stream_id = stream_of(1, 0), next = stream_of(2, 1);
-    begin(&f, 2, 1, 0);
+    push_merge_begin(&f, 2, 1, 0);
     add_whole(&f, 0, stream_id, 8, 0);
     add_whole(&f, 1, next, 3, 0);
-    load(&f);
+    push_merge_load(&f);
     assert_true(has(&f, stream_id, 3, 0));
     assert_false(has(&f, stream_id, 3, MR_PARTITION_COUNT - 1));
     assert_true(has(&f, next, 3, MR_PARTITION_COUNT - 1));
-    end(&f);
+    push_merge_end(&f);
 }
 
 TEST(equal_pieces_are_joined)
@@ -164,11 +164,11 @@ TEST(equal_pieces_are_joined)
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
     uint32_t pieces = 0;
-    begin(&f, 3, 2, 0);
+    push_merge_begin(&f, 3, 2, 0);
     add_whole(&f, 0, stream_id, 8, 2);
     add_whole(&f, 1, stream_id, 8, 2);
     add_whole(&f, 2, stream_id, 3, 0); /* core 0 of two has none of its partitions */
-    load(&f);
+    push_merge_load(&f);
     for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
         const struct ps_push_stream *at = ps_pushes_at(f.core->pushes, i);
         if (at == NULL)
@@ -178,7 +178,7 @@ TEST(equal_pieces_are_joined)
         assert_int_equal(at->rest.window.floor, 8);
     }
     assert_int_equal(pieces, 1);
-    end(&f);
+    push_merge_end(&f);
 }
 
 /* Pieces that were saved, in whatever order, are cut at the new cores' borders. */
@@ -186,19 +186,19 @@ TEST(pieces_go_on_in_pieces)
 {
     struct fixture f;
     uint32_t stream_id = stream_of(1, 0);
-    begin(&f, 2, 3, 0); /* partitions 0..1365 */
+    push_merge_begin(&f, 2, 3, 0); /* partitions 0..1365 */
     add_whole(&f, 1, stream_id, 3, 0);
     struct ps_stored_pushes head = {
         .stream_id = (uint16_t)stream_id, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
-    assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
+    assert_int_equal(push_merge_add(&f, 0, 0, head, 0), MR_OK);
     head = (struct ps_stored_pushes){.stream_id = (uint16_t)stream_id, .partition_end = 1000, .floor = 5};
-    assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
-    load(&f);
+    assert_int_equal(push_merge_add(&f, 0, 0, head, 0), MR_OK);
+    push_merge_load(&f);
     assert_int_equal(state_of(&f, stream_id, 4), PS_PUSH_APPLIED);
     assert_int_equal(state_of(&f, stream_id, 5), PS_PUSH_PARTLY);
     assert_true(has(&f, stream_id, 5, 999));
     assert_false(has(&f, stream_id, 5, 1000));
-    end(&f);
+    push_merge_end(&f);
 }
 
 static void add_used(struct fixture *f, uint32_t core, uint32_t stream_id, uint64_t used)
@@ -228,14 +228,14 @@ TEST(it_is_known_when_a_stream_pushed)
 {
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct fixture f;
-        begin(&f, 2, cores, 0);
+        push_merge_begin(&f, 2, cores, 0);
         add_used(&f, 0, stream_of(1, 0), 70);
         add_used(&f, 1, stream_of(1, 0), 71);
         add_used(&f, 0, stream_of(2, 0), 90);
-        load(&f);
+        push_merge_load(&f);
         assert_int_equal(used_of(&f, stream_of(1, 0)), cores == 1 ? 71 : 70);
         assert_int_equal(used_of(&f, stream_of(2, 0)), 90);
-        end(&f);
+        push_merge_end(&f);
     }
 }
 
@@ -251,19 +251,19 @@ TEST(records_out_of_range_are_refused)
     bad[3].partition_end = MR_PARTITION_COUNT + 1;
     bad[4].reserved = 1;
     bad[5].floor = MR_PUSH_NUMBER_MAX + 1;
-    begin(&f, 2, 1, 0);
+    push_merge_begin(&f, 2, 1, 0);
     for (uint32_t i = 0; i < 6; i++)
-        assert_int_equal(add(&f, 0, 0, bad[i], 0), MR_CHECKPOINT_CORRUPT);
-    assert_int_equal(add(&f, 2, 0, good, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
-    assert_int_equal(add(&f, 0, 0, good, 0), MR_OK);
+        assert_int_equal(push_merge_add(&f, 0, 0, bad[i], 0), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(push_merge_add(&f, 2, 0, good, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
+    assert_int_equal(push_merge_add(&f, 0, 0, good, 0), MR_OK);
     assert_int_equal(ps_push_merge_finish(f.merge, text), MR_OK);
-    assert_int_equal(add(&f, 0, 0, good, 0), MR_OK); /* the same once more */
+    assert_int_equal(push_merge_add(&f, 0, 0, good, 0), MR_OK); /* the same once more */
     assert_int_equal(ps_push_merge_finish(f.merge, text), MR_CHECKPOINT_CORRUPT);
-    end(&f);
-    begin(&f, 2, 1, 0);
+    push_merge_end(&f);
+    push_merge_begin(&f, 2, 1, 0);
     bad[0] = good;
     bad[0].partition_end--; /* a partition is missing */
-    assert_int_equal(add(&f, 0, 0, bad[0], 0), MR_OK);
+    assert_int_equal(push_merge_add(&f, 0, 0, bad[0], 0), MR_OK);
     assert_int_equal(ps_push_merge_finish(f.merge, text), MR_CHECKPOINT_CORRUPT);
-    end(&f);
+    push_merge_end(&f);
 }

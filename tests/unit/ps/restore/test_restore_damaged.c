@@ -226,7 +226,7 @@ TEST(a_node_without_room_for_both_makes_room, node_setup, node_teardown)
 }
 
 /* Makes rows of a table until there is no memory for any of many more; how many there are. */
-static uint64_t fill(struct node_fixture *n, uint32_t table)
+static uint64_t restore_damaged_fill(struct node_fixture *n, uint32_t table)
 {
     static uint64_t some[30000];
     uint32_t offsets[2] = {0, 30000};
@@ -251,7 +251,7 @@ TEST(a_full_node_fits_again, node_setup, node_teardown)
     node_restart(n, 1);
     struct mr_feature f = node_table("narrow", 7);
     f.optimizer = MR_OPT_ADAGRAD;
-    uint64_t rows = fill(n, node_create(n, &f));
+    uint64_t rows = restore_damaged_fill(n, node_create(n, &f));
     node_save(n);
     node_restart(n, 1);
     assert_int_equal(node_counter(n, 0, "table.rows"), rows);

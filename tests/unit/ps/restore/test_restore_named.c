@@ -45,7 +45,7 @@ static const struct node_reply *restore(struct node_fixture *n, const struct nam
 }
 
 /* The number of a feature, and how many rows it has; 0 when there is none. */
-static uint32_t find(struct node_fixture *n, const char *wanted, uint64_t *rows)
+static uint32_t restore_named_find(struct node_fixture *n, const char *wanted, uint64_t *rows)
 {
     const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
@@ -62,7 +62,7 @@ static uint32_t find(struct node_fixture *n, const char *wanted, uint64_t *rows)
 static uint32_t number_of(struct node_fixture *n, const char *wanted)
 {
     uint64_t rows;
-    uint32_t id = find(n, wanted, &rows);
+    uint32_t id = restore_named_find(n, wanted, &rows);
     assert_int_not_equal(id, 0);
     return id;
 }
@@ -112,7 +112,7 @@ TEST(comes_beside_under_another_name, node_setup_3_cores, node_teardown)
     const struct node_reply *reply = restore(n, &names, 0);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(*(const uint64_t *)reply->tensors[0].data, id);
-    assert_int_equal(find(n, "emb_old", &rows), 4);
+    assert_int_equal(restore_named_find(n, "emb_old", &rows), 4);
     assert_int_equal(rows, KEYS);
     check_values(n, 4, 99);
     check_values(n, number_of(n, "emb"), 97);
@@ -137,11 +137,11 @@ TEST(comes_into_an_empty_node, node_setup_3_cores, node_teardown)
     node_restart(n, 2);
     name(&names, "side", "");
     node_check(restore(n, &names, 1), MR_OK, NULL);
-    uint32_t side = find(n, "side", &rows);
+    uint32_t side = restore_named_find(n, "side", &rows);
     assert_int_equal(side, last + 1); /* numbers that were given never return */
     assert_int_equal(rows, KEYS);
     check_values(n, side, 50);
-    assert_int_equal(find(n, "emb", &rows), 0);
+    assert_int_equal(restore_named_find(n, "emb", &rows), 0);
     assert_int_equal(learn(n, make_table(n), BATCH(0)), 2); /* no record of batches came along */
 }
 
@@ -157,7 +157,7 @@ static void check_saved(struct node_fixture *n, uint64_t deltas)
     node_check(restore(n, &names, 1), MR_OK, NULL);
     node_save(n);
     node_restart(n, 2);
-    assert_int_equal(find(n, "emb_old", &rows), 4);
+    assert_int_equal(restore_named_find(n, "emb_old", &rows), 4);
     assert_int_equal(rows, KEYS);
     check_values(n, 4, 99);
     check_values(n, number_of(n, "emb"), 97);
@@ -226,7 +226,8 @@ TEST(replaces_when_asked_to, node_setup_3_cores, node_teardown)
     check_values(n, table, 98);
 }
 
-static const struct node_reply *drop(struct node_fixture *n, const char *first, const char *second)
+static const struct node_reply *restore_named_drop(struct node_fixture *n, const char *first,
+                                                   const char *second)
 {
     char names[2][MR_NAME_BYTES] = {{0}};
     snprintf(names[0], MR_NAME_BYTES, "%s", first);
@@ -238,9 +239,9 @@ static const struct node_reply *drop(struct node_fixture *n, const char *first, 
 static void check_gone(struct node_fixture *n, uint32_t table)
 {
     uint64_t rows;
-    assert_int_equal(find(n, "emb", &rows), 0);
-    assert_int_equal(find(n, "bias", &rows), 0);
-    assert_int_not_equal(find(n, "side", &rows), 0);
+    assert_int_equal(restore_named_find(n, "emb", &rows), 0);
+    assert_int_equal(restore_named_find(n, "bias", &rows), 0);
+    assert_int_not_equal(restore_named_find(n, "side", &rows), 0);
     assert_int_equal(rows, KEYS);
     const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, keys);
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_UNKNOWN_TABLE,
@@ -256,9 +257,10 @@ TEST(what_is_dropped_stays_away, node_setup, node_teardown)
     n->config.checkpoint_save_on_stop = false;
     (void)save_and_go_on(n);
     const uint32_t table = number_of(n, "emb"), last = number_of(n, "bias"), side = number_of(n, "side");
-    node_check(drop(n, "emb", "nobody"), MR_UNKNOWN_TABLE, "no table, variable or parameter named nobody");
+    node_check(restore_named_drop(n, "emb", "nobody"), MR_UNKNOWN_TABLE,
+               "no table, variable or parameter named nobody");
     check_values(n, table, 97);
-    const struct node_reply *reply = drop(n, "emb", "bias");
+    const struct node_reply *reply = restore_named_drop(n, "emb", "bias");
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensors[0].dims[0], 2);
     assert_int_equal(((const uint32_t *)reply->tensors[0].data)[0], table);
@@ -282,13 +284,13 @@ TEST(a_restore_brings_back_what_was_dropped, node_setup_3_cores, node_teardown)
     n->config.checkpoint_save_on_stop = false;
     const uint64_t id = save_and_go_on(n);
     const uint32_t table = number_of(n, "emb");
-    node_check(drop(n, "emb", "bias"), MR_OK, NULL);
+    node_check(restore_named_drop(n, "emb", "bias"), MR_OK, NULL);
     assert_int_equal(node_save(n), id + 1);
     node_check(node_restore(n, id), MR_OK, NULL);
     check_values(n, table, 99);
     node_restart(n, n->core_count);
     check_values(n, number_of(n, "emb"), 99);
-    node_check(drop(n, "emb", "bias"), MR_OK, NULL);
+    node_check(restore_named_drop(n, "emb", "bias"), MR_OK, NULL);
     node_restart(n, n->core_count); /* goes on from that restore */
     check_gone(n, table);
 }
@@ -383,7 +385,7 @@ TEST(damage_is_named_and_changes_nothing, node_setup, node_teardown)
     check_values(n, table, 97);
     assert_int_equal(node_push_batch(n, 0, BATCH(3), table, KEYS, 1), 1); /* what was fed is still there */
     check_values(n, table, 96);
-    assert_int_equal(find(n, "wide_old", &rows), 0);
+    assert_int_equal(restore_named_find(n, "wide_old", &rows), 0);
     /* The newest that is whole. */
     const struct node_reply *reply = restore(n, &small, 0);
     node_check(reply, MR_OK, NULL);

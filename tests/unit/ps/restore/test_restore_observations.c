@@ -37,7 +37,7 @@ static uint64_t rows(struct node_fixture *n)
     return sum;
 }
 
-static void check(struct node_fixture *n, uint32_t cores)
+static void observations_check(struct node_fixture *n, uint32_t cores)
 {
     uint32_t table = make_rare(n);
     for (uint32_t i = 0; i < KEYS; i++)
@@ -56,12 +56,12 @@ static void check(struct node_fixture *n, uint32_t cores)
 
 TEST(from_1_core_to_3, node_setup, node_teardown)
 {
-    check(*state, 3);
+    observations_check(*state, 3);
 }
 
 TEST(from_3_cores_to_2, node_setup_3_cores, node_teardown)
 {
-    check(*state, 2);
+    observations_check(*state, 2);
 }
 
 /* A full, and a delta with what was seen since, on another number of cores. */

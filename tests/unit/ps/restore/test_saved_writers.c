@@ -22,7 +22,7 @@ static uint32_t owner_of(uint32_t partition)
     return partition >= 4000 ? partition % 2 : partition % PARTS;
 }
 
-static int make(void **state)
+static int saved_writers_make(void **state)
 {
     struct cluster *c = calloc(1, sizeof(*c));
     assert_non_null(c);
@@ -40,13 +40,13 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int saved_writers_destroy(void **state)
 {
     free(*state);
     return 0;
 }
 
-TEST(each_partition_has_the_core_that_had_it, make, destroy)
+TEST(each_partition_has_the_core_that_had_it, saved_writers_make, saved_writers_destroy)
 {
     const struct cluster *c = *state;
     struct ps_saved_writers *w = ps_saved_writers_of_chain(&c->chain, NULL, PS_SAVED_NO_PART, 1);
@@ -67,7 +67,7 @@ TEST(each_partition_has_the_core_that_had_it, make, destroy)
     ps_saved_writers_free(w);
 }
 
-TEST(those_without_a_wanted_partition_do_not_count, make, destroy)
+TEST(those_without_a_wanted_partition_do_not_count, saved_writers_make, saved_writers_destroy)
 {
     const struct cluster *c = *state;
     bool owns[MR_PARTITION_COUNT] = {false};
@@ -80,7 +80,7 @@ TEST(those_without_a_wanted_partition_do_not_count, make, destroy)
     ps_saved_writers_free(w);
 }
 
-TEST(a_node_as_before_takes_its_own, make, destroy)
+TEST(a_node_as_before_takes_its_own, saved_writers_make, saved_writers_destroy)
 {
     const struct cluster *c = *state;
     for (uint32_t cores_here = 3; cores_here <= 4; cores_here++) {

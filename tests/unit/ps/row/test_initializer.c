@@ -5,7 +5,7 @@
 
 #define COUNT 200000u
 
-static struct ps_initializer make(uint32_t kind, float a, float b, uint64_t seed)
+static struct ps_initializer initializer_make(uint32_t kind, float a, float b, uint64_t seed)
 {
     struct mr_feature f = mr_feature_table("t", 4);
     f.initializer = kind;
@@ -30,7 +30,7 @@ TEST(test_an_unknown_kind_is_refused_by_name)
 
 TEST(test_constant)
 {
-    struct ps_initializer init = make(MR_INIT_CONSTANT, 0.25f, 0, 1);
+    struct ps_initializer init = initializer_make(MR_INIT_CONSTANT, 0.25f, 0, 1);
     float out[5] = {0};
     ps_initializer_fill(&init, 77, out, 5);
     for (uint32_t i = 0; i < 5; i++)
@@ -63,13 +63,13 @@ TEST(test_golden_values)
     };
     for (uint32_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
         float out[4];
-        struct ps_initializer init = make(MR_INIT_UNIFORM, -0.05f, 0.05f, golden[i].seed);
+        struct ps_initializer init = initializer_make(MR_INIT_UNIFORM, -0.05f, 0.05f, golden[i].seed);
         ps_initializer_fill(&init, golden[i].key, out, 4);
         assert_memory_equal(out, golden[i].uniform, sizeof(out));
-        init = make(MR_INIT_NORMAL, 0, 0.01f, golden[i].seed);
+        init = initializer_make(MR_INIT_NORMAL, 0, 0.01f, golden[i].seed);
         ps_initializer_fill(&init, golden[i].key, out, 4);
         assert_memory_equal(out, golden[i].normal, sizeof(out));
-        init = make(MR_INIT_TRUNCATED_NORMAL, 1, 0.5f, golden[i].seed);
+        init = initializer_make(MR_INIT_TRUNCATED_NORMAL, 1, 0.5f, golden[i].seed);
         ps_initializer_fill(&init, golden[i].key, out, 4);
         assert_memory_equal(out, golden[i].truncated, sizeof(out));
     }
@@ -79,7 +79,7 @@ TEST(test_an_element_does_not_depend_on_how_many_there_are)
 {
     static const uint32_t kinds[] = {MR_INIT_UNIFORM, MR_INIT_NORMAL, MR_INIT_TRUNCATED_NORMAL};
     for (uint32_t k = 0; k < 3; k++) {
-        struct ps_initializer init = make(kinds[k], 0, 1, 3);
+        struct ps_initializer init = initializer_make(kinds[k], 0, 1, 3);
         float all[1024], some[1024];
         ps_initializer_fill(&init, 5, all, 1024);
         for (size_t n = 1; n < 1024; n = n * 2 + 1) {
@@ -91,7 +91,8 @@ TEST(test_an_element_does_not_depend_on_how_many_there_are)
 
 TEST(test_seed_and_key_both_count)
 {
-    struct ps_initializer one = make(MR_INIT_UNIFORM, 0, 1, 1), two = make(MR_INIT_UNIFORM, 0, 1, 2);
+    struct ps_initializer one = initializer_make(MR_INIT_UNIFORM, 0, 1, 1),
+                          two = initializer_make(MR_INIT_UNIFORM, 0, 1, 2);
     float a[8], b[8], c[8];
     ps_initializer_fill(&one, 1, a, 8);
     ps_initializer_fill(&two, 1, b, 8);
@@ -138,7 +139,7 @@ static void assert_near(double value, double expected, double tolerance)
  * never. */
 TEST(test_uniform_is_uniform)
 {
-    struct ps_initializer init = make(MR_INIT_UNIFORM, -1, 3, 11);
+    struct ps_initializer init = initializer_make(MR_INIT_UNIFORM, -1, 3, 11);
     struct moments m = moments_of(&init);
     assert_near(m.mean, 1, 0.013);
     assert_near(m.deviation, 4 / sqrt(12), 0.006);
@@ -151,7 +152,7 @@ TEST(test_uniform_is_uniform)
 
 TEST(test_normal_is_normal)
 {
-    struct ps_initializer init = make(MR_INIT_NORMAL, 2, 0.5f, 11);
+    struct ps_initializer init = initializer_make(MR_INIT_NORMAL, 2, 0.5f, 11);
     struct moments m = moments_of(&init);
     assert_near(m.mean, 2, 0.006);
     assert_near(m.deviation, 0.5, 0.004);
@@ -163,7 +164,7 @@ TEST(test_normal_is_normal)
 
 TEST(test_truncated_normal_ends_at_two_deviations)
 {
-    struct ps_initializer init = make(MR_INIT_TRUNCATED_NORMAL, 2, 0.5f, 11);
+    struct ps_initializer init = initializer_make(MR_INIT_TRUNCATED_NORMAL, 2, 0.5f, 11);
     struct moments m = moments_of(&init);
     assert_near(m.mean, 2, 0.005);
     assert_near(m.deviation, 0.5 * 0.879625, 0.003); /* sqrt(1 - 4 pdf(2) / (cdf(2) - cdf(-2))) */

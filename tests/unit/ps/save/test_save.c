@@ -26,7 +26,7 @@ struct fixture {
     struct mr_feature feature;
 };
 
-static int make(void **state)
+static int save_make(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     char text[PS_CORE_TEXT_BYTES];
@@ -49,7 +49,7 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int save_destroy(void **state)
 {
     struct fixture *f = *state;
     ps_core_destroy(f->core);
@@ -74,12 +74,12 @@ static void begin_at_rate(struct fixture *f, uint32_t buffers, uint64_t bytes_pe
     assert_int_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
 }
 
-static void begin(struct fixture *f, uint32_t buffers)
+static void save_begin(struct fixture *f, uint32_t buffers)
 {
     begin_at_rate(f, buffers, 0);
 }
 
-static struct ps_writer_status finish(struct fixture *f)
+static struct ps_writer_status save_finish(struct fixture *f)
 {
     return core_fixture_save_end(f->core, f->writer);
 }
@@ -136,33 +136,33 @@ static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t
     assert_int_equal(seen.clients, clients);
 }
 
-TEST(a_push_behind_the_cut_is_not_in_it, make, destroy)
+TEST(a_push_behind_the_cut_is_not_in_it, save_make, save_destroy)
 {
     struct fixture *f = *state;
     const uint8_t uuid[MR_UUID_BYTES] = {1};
     assert_int_equal(ps_applied_batches_reserve(f->core->applied, 0, NULL), MR_OK);
     ps_applied_batches_add(f->core->applied, 0);
     ps_clients_note(f->core->clients, uuid, 3);
-    begin(f, 64);
+    save_begin(f, 64);
     uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], ROWS);
     assert_true(need > ROWS * DIM * sizeof(float));
     assert_true(ps_save_has_room(f->core, need, 0));
     push_all(f, 1);
     ps_applied_batches_add(f->core->applied, 0);
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
     check_checkpoint(f, 1, 1);
 }
 
 /* What fits no number of buffers waits for the end of the cut; the cursor does not wait for it. */
-TEST(a_push_larger_than_all_buffers_waits, make, destroy)
+TEST(a_push_larger_than_all_buffers_waits, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 2);
+    save_begin(f, 2);
     uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], ROWS);
     assert_true(need > f->core->save.capacity_bytes);
     assert_false(ps_save_has_room(f->core, need, dp_now_us()));
     assert_true(ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], 1), dp_now_us()));
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
     assert_int_equal(ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0);
     assert_true(ps_save_has_room(f->core, 0, dp_now_us()));
     push_all(f, 1);
@@ -170,7 +170,7 @@ TEST(a_push_larger_than_all_buffers_waits, make, destroy)
 }
 
 /* Pushes of every size that fits, between steps of the cursor, until the cut is over. */
-TEST(pushes_find_the_room_they_were_promised, make, destroy)
+TEST(pushes_find_the_room_they_were_promised, save_make, save_destroy)
 {
     struct fixture *f = *state;
     float gradients[400 * DIM];
@@ -178,7 +178,7 @@ TEST(pushes_find_the_room_they_were_promised, make, destroy)
     uint32_t pushes = 0;
     for (uint32_t i = 0; i < 400 * DIM; i++)
         gradients[i] = 1;
-    begin(f, 2);
+    save_begin(f, 2);
     for (uint32_t turn = 0; f->core->save.writer != NULL; turn++) {
         uint32_t count = 1 + turn * 37 % 400;
         for (uint32_t i = 0; i < count; i++)
@@ -191,15 +191,15 @@ TEST(pushes_find_the_room_they_were_promised, make, destroy)
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     assert_true(pushes > 0);
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
     check_checkpoint(f, 0, 0);
 }
 
 /* A held-back push that would fit gets its room: the cursor leaves it, for a while. */
-TEST(the_cursor_leaves_room_for_a_push_that_waits, make, destroy)
+TEST(the_cursor_leaves_room_for_a_push_that_waits, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 2);
+    save_begin(f, 2);
     struct ps_save *save = &f->core->save;
     const uint64_t now_us = 1000, until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
     save->reserved_bytes = PS_BLOCK_BYTES + 1; /* so much that it has to wait */
@@ -211,7 +211,7 @@ TEST(the_cursor_leaves_room_for_a_push_that_waits, make, destroy)
     ps_save_step(f->core, until_us, PS_SAVE_STEP_US);
     save->reserved_bytes = 0;
     assert_true(ps_writer_free_bytes(f->writer, 0) < next_free);
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
 }
 
 static uint64_t stopped_at_us; /* 0: the clock goes */
@@ -223,20 +223,20 @@ uint64_t __wrap_dp_now_us(void)
     return stopped_at_us != 0 ? stopped_at_us : __real_dp_now_us();
 }
 
-TEST(a_step_is_over_when_its_time_is, make, destroy)
+TEST(a_step_is_over_when_its_time_is, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 64);
+    save_begin(f, 64);
     stopped_at_us = 1000;
     const bool more = ps_save_step(f->core, stopped_at_us, 0);
     stopped_at_us = 0;
     assert_true(more);
     assert_non_null(f->core->save.writer);
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
 }
 
 /* A disk that has all but stopped: the cursor does, too, before pushes have to. */
-TEST(the_cursor_leaves_room_for_pushes_to_come, make, destroy)
+TEST(the_cursor_leaves_room_for_pushes_to_come, save_make, save_destroy)
 {
     struct fixture *f = *state;
     begin_at_rate(f, 2, 1);
@@ -253,13 +253,13 @@ TEST(the_cursor_leaves_room_for_pushes_to_come, make, destroy)
     assert_int_in_range(need, some * DIM * sizeof(float), capacity_bytes / PS_SAVE_ROOM_SHARE);
     assert_true(ps_save_has_room(f->core, need, dp_now_us()));
     ps_writer_abort(f->writer);
-    assert_int_not_equal(finish(f).status, MR_OK);
+    assert_int_not_equal(save_finish(f).status, MR_OK);
 }
 
-TEST(room_kept_for_a_push_in_slices_is_nobody_elses, make, destroy)
+TEST(room_kept_for_a_push_in_slices_is_nobody_elses, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 2);
+    save_begin(f, 2);
     struct ps_save *save = &f->core->save;
     uint64_t free_bytes = ps_writer_free_bytes(f->writer, 0);
     save->reserved_bytes = free_bytes - 100;
@@ -269,23 +269,23 @@ TEST(room_kept_for_a_push_in_slices_is_nobody_elses, make, destroy)
     assert_int_equal(ps_writer_free_bytes(f->writer, 0), free_bytes);
     save->reserved_bytes = 0;
     assert_true(ps_save_has_room(f->core, 101, 0));
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
     check_checkpoint(f, 0, 0);
 }
 
-TEST(an_abandoned_save_frees_the_core, make, destroy)
+TEST(an_abandoned_save_frees_the_core, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 2);
+    save_begin(f, 2);
     ps_writer_abort(f->writer);
     while (!ps_writer_failed(f->writer)) {
     }
     assert_true(ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0));
     push_all(f, 1);
-    assert_int_not_equal(finish(f).status, MR_OK);
+    assert_int_not_equal(save_finish(f).status, MR_OK);
     assert_null(f->core->save.copy);
-    begin(f, 64);
-    assert_int_equal(finish(f).status, MR_OK);
+    save_begin(f, 64);
+    assert_int_equal(save_finish(f).status, MR_OK);
 }
 
 /* ---- a cut that can not begin ---- */
@@ -311,7 +311,7 @@ void __wrap_ps_table_cut_abort(struct ps_table *t)
 }
 
 /* What was begun for tables before the one without memory is undone, and the next save is as ever. */
-TEST(a_cut_begins_for_all_tables_or_none, make, destroy)
+TEST(a_cut_begins_for_all_tables_or_none, save_make, save_destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -322,7 +322,7 @@ TEST(a_cut_begins_for_all_tables_or_none, make, destroy)
     assert_int_equal(ps_core_add_feature(f->core, 3, &variable, text), MR_OK); /* and none has number 2 */
     assert_int_equal(ps_core_add_feature(f->core, 4, &second, text), MR_OK);
     assert_int_equal(ps_core_add_feature(f->core, 5, &third, text), MR_OK);
-    begin(f, 64);
+    save_begin(f, 64);
     ps_save_end(f->core);
     without_memory = f->core->features[5]->table;
     aborted_count = 0;
@@ -359,7 +359,7 @@ static void no_request(void *app, struct mr_endpoint *ep, const struct mr_reques
 }
 
 /* Packets and slices since the last turn, not the clock, say that the core has other work. */
-TEST(other_work_makes_it_step_aside, make, destroy)
+TEST(other_work_makes_it_step_aside, save_make, save_destroy)
 {
     struct fixture *f = *state;
     struct mr_endpoint_config config;
@@ -370,7 +370,7 @@ TEST(other_work_makes_it_step_aside, make, destroy)
     config.on_request = no_request;
     config.incarnation = config.core_count = 1;
     assert_int_equal(mr_endpoint_create(&config, &f->core->ep), MR_OK);
-    begin(f, 64);
+    save_begin(f, 64);
     for (uint32_t turn = 0; turn < 10; turn++) {
         bool is_busy = turn % 3 == 1;
         now_us += 1000;
@@ -386,10 +386,10 @@ TEST(other_work_makes_it_step_aside, make, destroy)
     f->core->ep = NULL;
 }
 
-TEST(ends_half_way_when_told_so, make, destroy)
+TEST(ends_half_way_when_told_so, save_make, save_destroy)
 {
     struct fixture *f = *state;
-    begin(f, 2);
+    save_begin(f, 2);
     ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     ps_save_end(f->core);
     assert_null(f->core->save.writer);
@@ -418,7 +418,7 @@ static enum mr_status see_variable(void *arg, const struct ps_record *record, co
 }
 
 /* Some pieces are written as they stand, the rest from a copy that begins where those end. */
-TEST(a_variable_that_changes_half_way_is_as_of_the_cut, make, destroy)
+TEST(a_variable_that_changes_half_way_is_as_of_the_cut, save_make, save_destroy)
 {
     struct fixture *f = *state;
     static float values[ELEMENTS], later[ELEMENTS];
@@ -447,7 +447,7 @@ TEST(a_variable_that_changes_half_way_is_as_of_the_cut, make, destroy)
     assert_int_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
     assert_true(ps_save_range_ready(f->core, v));
     assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
-    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(save_finish(f).status, MR_OK);
     struct variable_seen seen = {.bytes = calloc(1, ps_variable_stored_bytes(v->variable))};
     assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
     assert_int_equal(reader_each(reader, see_variable, &seen, text), MR_OK);
@@ -459,7 +459,7 @@ TEST(a_variable_that_changes_half_way_is_as_of_the_cut, make, destroy)
 
 /* ---- what a restore exchanges, and what waits for it ---- */
 
-TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to, make, destroy)
+TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to, save_make, save_destroy)
 {
     struct fixture *f = *state;
     const struct ps_partial old = {.first = 5, .last = 5}, new = {.first = 6, .last = 6};
@@ -480,7 +480,7 @@ TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to, make, destroy)
 
 /* A range of partly applied batches is what versions before did not have: the MANIFEST says so, and only
  * then. */
-TEST(ranges_of_batches_are_needed_by_readers, make, destroy)
+TEST(ranges_of_batches_are_needed_by_readers, save_make, save_destroy)
 {
     struct fixture *f = *state;
     const struct ps_partial partial[2] = {{7, 7, ps_partitions_range(0, 5)},
@@ -489,8 +489,8 @@ TEST(ranges_of_batches_are_needed_by_readers, make, destroy)
         struct ps_reader *reader;
         char text[256];
         assert_true(ps_partials_set(&f->core->partials, partial, count));
-        begin(f, 64);
-        assert_int_equal(finish(f).status, MR_OK);
+        save_begin(f, 64);
+        assert_int_equal(save_finish(f).status, MR_OK);
         if (ps_reader_open(NULL, f->directory, 1, &reader, text) != MR_OK)
             fail_msg("%s", text);
         assert_true(ps_reader_manifest(reader)->needs == (count == 1 ? 0 : MR_CAN(BATCH_RANGES)));
@@ -501,7 +501,7 @@ TEST(ranges_of_batches_are_needed_by_readers, make, destroy)
 }
 
 /* A restore that fails leaves what it found: no row goes before it is known to have succeeded. */
-TEST(no_row_goes_while_the_gate_is_shut, make, destroy)
+TEST(no_row_goes_while_the_gate_is_shut, save_make, save_destroy)
 {
     struct fixture *f = *state;
     char text[256];

@@ -39,7 +39,7 @@ struct fixture {
     uint64_t keys[ROWS];
 };
 
-static int make(void **state)
+static int save_delta_make(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     char text[PS_CORE_TEXT_BYTES];
@@ -64,7 +64,7 @@ static int make(void **state)
     return 0;
 }
 
-static int destroy(void **state)
+static int save_delta_destroy(void **state)
 {
     struct fixture *f = *state;
     ps_core_destroy(f->core);
@@ -75,7 +75,7 @@ static int destroy(void **state)
 
 /* ---- what the core holds ---- */
 
-static void push(struct fixture *f, uint32_t first, uint32_t count, float gradient)
+static void save_delta_push(struct fixture *f, uint32_t first, uint32_t count, float gradient)
 {
     for (uint32_t i = 0; i < count * DIM; i++)
         f->out[i] = gradient;
@@ -114,7 +114,7 @@ static void note_state(struct fixture *f)
 
 /* ---- saving ---- */
 
-static void begin(struct fixture *f, uint64_t id, uint64_t parent)
+static void save_delta_begin(struct fixture *f, uint64_t id, uint64_t parent)
 {
     uint64_t bytes;
     const uint32_t ids[] = {TABLE, VARIABLE};
@@ -130,7 +130,7 @@ static void begin(struct fixture *f, uint64_t id, uint64_t parent)
     assert_false(ps_save_delta_possible(f->core));
 }
 
-static void finish(struct fixture *f)
+static void save_delta_finish(struct fixture *f)
 {
     assert_int_equal(core_fixture_save_end(f->core, f->writer).status, MR_OK);
 }
@@ -187,29 +187,29 @@ static void check_chain(struct fixture *f, uint64_t first, uint64_t id)
     assert_memory_equal(f->image.variable, f->at_cut.variable, sizeof(f->image.variable));
 }
 
-TEST(a_chain_is_the_core_as_it_was, make, destroy)
+TEST(a_chain_is_the_core_as_it_was, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     assert_false(ps_save_delta_possible(f->core)); /* there is nothing for it to stand on */
     make_rows(f, 0, 4000);
-    begin(f, 1, 0);
-    push(f, 0, 100, 1); /* is of the next */
+    save_delta_begin(f, 1, 0);
+    save_delta_push(f, 0, 100, 1); /* is of the next */
     remove_rows(f, 100, 50);
-    finish(f);
+    save_delta_finish(f);
     check_chain(f, 1, 1);
     assert_int_equal(f->image.rows_read, 4000);
 
     assert_true(ps_save_delta_possible(f->core));
-    push(f, 50, 40, 2);
+    save_delta_push(f, 50, 40, 2);
     make_rows(f, 120, 10);   /* went, and is there again */
     make_rows(f, 4000, 500); /* new */
     remove_rows(f, 4400, 20);
-    begin(f, 2, 1);
+    save_delta_begin(f, 2, 1);
     make_rows(f, 100, 10); /* went, so it is in the cut as gone, and in the next as a row */
     remove_rows(f, 0, 10);
     remove_rows(f, 3000, 10);
-    push(f, 50, 100, 3);
-    finish(f);
+    save_delta_push(f, 50, 100, 3);
+    save_delta_finish(f);
     check_chain(f, 1, 2);
     assert_int_equal(f->image.rows_read, 100 + 10 + 480); /* pushed to, made again, new */
     assert_int_equal(f->image.gone_read, 40 + 20);
@@ -217,39 +217,39 @@ TEST(a_chain_is_the_core_as_it_was, make, destroy)
                         500 * PS_FILTER_PIECE_BYTES_MAX);
 
     assert_true(ps_save_delta_possible(f->core));
-    begin(f, 3, 2);
-    finish(f);
+    save_delta_begin(f, 3, 2);
+    save_delta_finish(f);
     check_chain(f, 1, 3);
-    begin(f, 4, 3); /* nothing has changed */
-    finish(f);
+    save_delta_begin(f, 4, 3); /* nothing has changed */
+    save_delta_finish(f);
     check_chain(f, 1, 4);
     assert_int_equal(f->image.rows_read + f->image.gone_read + f->image.observations_read, 0);
 }
 
-TEST(a_delta_needs_a_cut_to_stand_on, make, destroy)
+TEST(a_delta_needs_a_cut_to_stand_on, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     make_rows(f, 0, 1000);
-    begin(f, 1, 0);
-    finish(f);
+    save_delta_begin(f, 1, 0);
+    save_delta_finish(f);
     assert_true(ps_save_delta_possible(f->core));
     ps_save_marks_lost(f->core); /* it was not published */
     assert_false(ps_save_delta_possible(f->core));
-    begin(f, 2, 0);
-    finish(f);
+    save_delta_begin(f, 2, 0);
+    save_delta_finish(f);
     assert_true(ps_save_delta_possible(f->core));
-    begin(f, 3, 0);
+    save_delta_begin(f, 3, 0);
     ps_save_end(f->core); /* before its end */
     ps_writer_abort(f->writer);
     ps_writer_finish(f->writer);
     assert_false(ps_save_delta_possible(f->core));
-    begin(f, 4, 0);
-    finish(f);
+    save_delta_begin(f, 4, 0);
+    save_delta_finish(f);
     make_rows(f, 1000, 4000);
     remove_rows(f, 0, 4000); /* more than are kept */
     assert_false(ps_save_delta_possible(f->core));
-    begin(f, 5, 0);
-    finish(f);
+    save_delta_begin(f, 5, 0);
+    save_delta_finish(f);
     assert_true(ps_save_delta_possible(f->core));
     ps_core_clear(f->core);
     assert_false(ps_save_delta_possible(f->core));
@@ -267,15 +267,15 @@ static void expect_no_delta(const struct ps_core *core, enum ps_no_delta why, co
         assert_string_equal(table, name);
 }
 
-TEST(why_there_is_none, make, destroy)
+TEST(why_there_is_none, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
     expect_no_delta(f->core, PS_NO_DELTA_UNKNOWN, NULL);
     make_rows(f, 0, 5000);
-    begin(f, 1, 0);
+    save_delta_begin(f, 1, 0);
     expect_no_delta(f->core, PS_NO_DELTA_UNKNOWN, NULL);
-    finish(f);
+    save_delta_finish(f);
     expect_no_delta(f->core, PS_DELTA_POSSIBLE, NULL);
     remove_rows(f, 0, 4000);
     expect_no_delta(f->core, PS_NO_DELTA_ROWS_WENT, "emb");
@@ -318,7 +318,7 @@ TEST(why_there_is_none, make, destroy)
     ps_core_destroy(core);
 }
 
-TEST(without_the_setting_there_are_no_deltas, make, destroy)
+TEST(without_the_setting_there_are_no_deltas, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -332,7 +332,7 @@ TEST(without_the_setting_there_are_no_deltas, make, destroy)
 }
 
 /* The variable changes under the cursor: what is left of it is copied first. */
-TEST(a_variable_is_as_it_was_at_the_cut, make, destroy)
+TEST(a_variable_is_as_it_was_at_the_cut, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     struct ps_range *v = &f->core->features[VARIABLE]->ranges[0];
@@ -340,7 +340,7 @@ TEST(a_variable_is_as_it_was_at_the_cut, make, destroy)
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = 1;
     for (uint64_t id = 1; id <= 3; id++) { /* at its start, within, after its end */
-        begin(f, id, 0);
+        save_delta_begin(f, id, 0);
         for (uint32_t i = 1; i < id; i++) {
             while (v->in_cut && v->cut_bytes < i * ELEMENTS) {
                 /* a step of no time: one record */
@@ -352,11 +352,11 @@ TEST(a_variable_is_as_it_was_at_the_cut, make, destroy)
                          v->in_cut ? ps_variable_stored_bytes(v->variable) - v->cut_bytes : 0);
         assert_true(ps_save_range_ready(f->core, v));
         assert_true(ps_variable_push(v->variable, 0, 0, gradient));
-        finish(f);
+        save_delta_finish(f);
         assert_int_equal(f->core->save.variable_copy_bytes, 0);
         check_chain(f, id, id);
     }
-    begin(f, 4, 0);
+    save_delta_begin(f, 4, 0);
     assert_true(ps_save_range_ready(f->core, v));
     ps_save_end(f->core);
     ps_writer_abort(f->writer);
@@ -364,7 +364,7 @@ TEST(a_variable_is_as_it_was_at_the_cut, make, destroy)
     assert_false(v->in_cut);
 }
 
-TEST(a_large_variable_waits_for_the_cursor, make, destroy)
+TEST(a_large_variable_waits_for_the_cursor, save_delta_make, save_delta_destroy)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
@@ -374,12 +374,12 @@ TEST(a_large_variable_waits_for_the_cursor, make, destroy)
     assert_int_equal(ps_core_add_feature(f->core, VARIABLE, &f->features[1], text), MR_OK);
     struct ps_range *v = &f->core->features[VARIABLE]->ranges[0];
     assert_true(ps_save_range_ready(f->core, v)); /* no cut is on */
-    begin(f, 1, 0);
+    save_delta_begin(f, 1, 0);
     assert_false(ps_save_range_ready(f->core, v));
     while (ps_variable_stored_bytes(v->variable) - v->cut_bytes > PS_SAVE_VARIABLES_BYTES) {
         assert_false(ps_save_range_ready(f->core, v));
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     assert_true(ps_save_range_ready(f->core, v));
-    finish(f);
+    save_delta_finish(f);
 }

@@ -7,7 +7,8 @@
 
 #define LOOKS 20u
 
-static void push(struct node_fixture *n, uint32_t core, uint32_t table, uint64_t *key, struct node_call *call)
+static void save_instant_push(struct node_fixture *n, uint32_t core, uint32_t table, uint64_t *key,
+                              struct node_call *call)
 {
     static const float gradient[NODE_DIM] = {-1, -1, -1, -1};
     const uint32_t head[4] = {table, 0};
@@ -32,7 +33,7 @@ TEST(no_core_goes_on_before_all_have_cut, node_setup_3_cores, node_teardown)
     struct node_call before = {0}, behind = {0};
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, &key);
     node_check(node_call(n, 1, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
-    push(n, 1, table, &key, &before);
+    save_instant_push(n, 1, table, &key, &before);
     node_check(node_wait(n, &before), MR_OK, NULL);
 
     fake_dp_hold(2);
@@ -43,7 +44,7 @@ TEST(no_core_goes_on_before_all_have_cut, node_setup_3_cores, node_teardown)
     node_begin(n, 0, MR_OP_SAVE, 0, &directory, 1);
     fake_dp_wait_posted(1, 1);
     fake_dp_wait_posted(2, 1);
-    push(n, 1, table, &key, &behind);
+    save_instant_push(n, 1, table, &key, &behind);
     fake_dp_release(1);
     for (uint32_t i = 0; i < LOOKS && !behind.is_answered; i++) {
         node_look(n);

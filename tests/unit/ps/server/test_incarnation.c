@@ -11,13 +11,13 @@
 static char directory[64];
 static char path[128];
 
-static int make(void **state)
+static int incarnation_make(void **state)
 {
     snprintf(directory, sizeof(directory), "/tmp/millrace-incarnation-XXXXXX");
     return mkdtemp(directory) == NULL || snprintf(path, sizeof(path), "%s/incarnation", directory) < 0;
 }
 
-static int destroy(void **state)
+static int incarnation_destroy(void **state)
 {
     (void)unlink(path);
     return rmdir(directory);
@@ -31,7 +31,7 @@ static void write_file(const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-TEST(rises_from_1, make, destroy)
+TEST(rises_from_1, incarnation_make, incarnation_destroy)
 {
     char error[256];
     for (uint32_t expected = 1; expected <= 3; expected++) {
@@ -45,7 +45,7 @@ TEST(rises_from_1, make, destroy)
     assert_int_equal(incarnation, 42);
 }
 
-TEST(makes_the_directory, make, destroy)
+TEST(makes_the_directory, incarnation_make, incarnation_destroy)
 {
     char error[256], below[80];
     uint32_t incarnation;
@@ -59,7 +59,7 @@ TEST(makes_the_directory, make, destroy)
     assert_non_null(strstr(error, below));
 }
 
-TEST(refuses_a_file_that_is_no_number, make, destroy)
+TEST(refuses_a_file_that_is_no_number, incarnation_make, incarnation_destroy)
 {
     const char *const texts[] = {"", "\n", "x\n", "12", "12x\n", "4294967295\n", "99999999999999999999\n"};
     char error[256];
@@ -73,7 +73,7 @@ TEST(refuses_a_file_that_is_no_number, make, destroy)
     }
 }
 
-TEST(without_a_directory_it_is_the_time, make, destroy)
+TEST(without_a_directory_it_is_the_time, incarnation_make, incarnation_destroy)
 {
     char error[256];
     uint32_t incarnation = 0;
@@ -81,7 +81,7 @@ TEST(without_a_directory_it_is_the_time, make, destroy)
     assert_true(incarnation > 1600000000);
 }
 
-TEST(start_ids_are_never_the_same, make, destroy)
+TEST(start_ids_are_never_the_same, incarnation_make, incarnation_destroy)
 {
     char error[256];
     uint64_t a = 0, b = 0;
@@ -97,7 +97,7 @@ static char history_path[128];
 
 static int make_for_history(void **state)
 {
-    int failed = make(state);
+    int failed = incarnation_make(state);
     snprintf(history_path, sizeof(history_path), "%s/history", directory);
     memset(&history, 0xa5, sizeof(history));
     return failed;
@@ -106,7 +106,7 @@ static int make_for_history(void **state)
 static int destroy_history(void **state)
 {
     (void)unlink(history_path);
-    return destroy(state);
+    return incarnation_destroy(state);
 }
 
 static enum mr_status open_history(char error[256])

@@ -12,7 +12,7 @@ uint32_t fake_hdfs_find(const struct fake_hdfs *h, const char *path)
     return i;
 }
 
-static uint32_t add(struct fake_hdfs *h, const char *path, bool is_directory)
+static uint32_t fake_hdfs_add(struct fake_hdfs *h, const char *path, bool is_directory)
 {
     uint32_t i = fake_hdfs_find(h, path);
     if (i == FAKE_HDFS_ENTRIES_MAX)
@@ -27,7 +27,7 @@ static uint32_t add(struct fake_hdfs *h, const char *path, bool is_directory)
     return i;
 }
 
-static void drop(struct fake_hdfs *h, uint32_t i)
+static void fake_hdfs_drop(struct fake_hdfs *h, uint32_t i)
 {
     free(h->entries[i].data);
     memset(&h->entries[i], 0, sizeof(h->entries[i]));
@@ -51,10 +51,10 @@ static void make_directories(struct fake_hdfs *h, const char *path, struct http_
     for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         (void)snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
         if (fake_hdfs_find(h, parent) == FAKE_HDFS_ENTRIES_MAX)
-            (void)add(h, parent, true);
+            (void)fake_hdfs_add(h, parent, true);
     }
     if (fake_hdfs_find(h, path) == FAKE_HDFS_ENTRIES_MAX)
-        (void)add(h, path, true);
+        (void)fake_hdfs_add(h, path, true);
     say_whether(a, true);
 }
 
@@ -137,7 +137,7 @@ static void delete_entry(struct fake_hdfs *h, const char *path, struct http_serv
     }
     say_whether(a, i < FAKE_HDFS_ENTRIES_MAX);
     if (i < FAKE_HDFS_ENTRIES_MAX)
-        drop(h, i);
+        fake_hdfs_drop(h, i);
 }
 
 /* Nobody listens at port 1. */
@@ -154,7 +154,7 @@ static void send_to_datanode(struct fake_hdfs *h, const struct http_server_reque
 static void write_file(struct fake_hdfs *h, const struct http_server_request *r, const char *path,
                        struct http_server_answer *a)
 {
-    const uint32_t i = add(h, path, false);
+    const uint32_t i = fake_hdfs_add(h, path, false);
     const size_t bytes = r->body_bytes - (r->body_bytes < h->lost ? r->body_bytes : h->lost);
     h->entries[i].data = malloc(bytes + 1);
     if (!h->entries[i].data)
@@ -224,5 +224,5 @@ void fake_hdfs_handle(void *arg, const struct http_server_request *r, struct htt
 void fake_hdfs_clear(struct fake_hdfs *h)
 {
     for (uint32_t i = 0; i < FAKE_HDFS_ENTRIES_MAX; i++)
-        drop(h, i);
+        fake_hdfs_drop(h, i);
 }

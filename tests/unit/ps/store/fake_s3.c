@@ -210,8 +210,8 @@ static void get(const struct fake_s3 *s, const struct http_server_request *r, co
                    "Last-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\nETag: \"%s\"\r\n", etag_of(object).text);
 }
 
-static void put(struct fake_s3 *s, const struct http_server_request *r, const char *key,
-                struct http_server_answer *a)
+static void fake_s3_put(struct fake_s3 *s, const struct http_server_request *r, const char *key,
+                        struct http_server_answer *a)
 {
     char condition[8];
     http_server_header(r, "If-None-Match", condition, sizeof(condition));
@@ -442,7 +442,7 @@ void fake_s3_handle(void *arg, const struct http_server_request *r, struct http_
     } else if (http_server_parameter(r, "list-type", id, sizeof(id))) {
         list_objects(s, r, a);
     } else if (strcmp(r->method, "PUT") == 0) {
-        put(s, r, path + strlen(bucket), a);
+        fake_s3_put(s, r, path + strlen(bucket), a);
     } else if (strcmp(r->method, "DELETE") == 0) {
         delete_object(s, path + strlen(bucket));
         a->status = 204;

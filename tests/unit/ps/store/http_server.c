@@ -36,7 +36,7 @@ struct http_server {
     struct connection connections[CONNECTIONS_MAX];
 };
 
-static void check(bool is_true, const char *what)
+static void http_server_check(bool is_true, const char *what)
 {
     if (is_true)
         return;
@@ -54,7 +54,7 @@ static bool receive_more(struct connection *c)
         c->end -= c->begin;
         c->begin = 0;
     }
-    check(c->end < sizeof(c->buffer), "a line or the headers are too long");
+    http_server_check(c->end < sizeof(c->buffer), "a line or the headers are too long");
     const ssize_t n = recv(c->fd, c->buffer + c->end, sizeof(c->buffer) - c->end, 0);
     c->end += n > 0 ? (size_t)n : 0;
     return n > 0;
@@ -68,7 +68,8 @@ static bool receive_line(struct connection *c, char *line, size_t line_bytes)
         const char *newline = memchr(from, '\n', c->end - c->begin);
         if (newline) {
             const size_t bytes = (size_t)(newline - from);
-            check(bytes > 0 && newline[-1] == '\r' && bytes - 1 < line_bytes, "a line is no line of HTTP");
+            http_server_check(bytes > 0 && newline[-1] == '\r' && bytes - 1 < line_bytes,
+                              "a line is no line of HTTP");
             memcpy(line, from, bytes - 1);
             line[bytes - 1] = '\0';
             c->begin += bytes + 1;
@@ -82,9 +83,9 @@ static bool receive_line(struct connection *c, char *line, size_t line_bytes)
 /* Room for a body of so many bytes, and a 0 behind it. */
 static void resize_body(struct http_server_request *r, size_t bytes)
 {
-    check(bytes <= BODY_BYTES_MAX, "a body is too long");
+    http_server_check(bytes <= BODY_BYTES_MAX, "a body is too long");
     r->body = realloc(r->body, bytes + 1);
-    check(r->body != NULL, "no memory");
+    http_server_check(r->body != NULL, "no memory");
 }
 
 /* Further bytes of the body, into room that is there. */
@@ -113,7 +114,7 @@ static bool receive_chunks(struct connection *c, struct http_server_request *r)
             return false;
         const size_t bytes = strtoul(line, NULL, 16);
 
-        check(bytes <= BODY_BYTES_MAX - r->body_bytes, "a body is too long");
+        http_server_check(bytes <= BODY_BYTES_MAX - r->body_bytes, "a body is too long");
         if (bytes > room - r->body_bytes) { /* twice as much: a body may come in thousands of chunks */
             room = r->body_bytes + bytes < BODY_BYTES_MAX / 2 ? 2 * (r->body_bytes + bytes) : BODY_BYTES_MAX;
             resize_body(r, room);
@@ -147,10 +148,11 @@ static bool receive_request(struct connection *c, struct http_server_request *r)
     *r = (struct http_server_request){0};
     if (!receive_line(c, line, sizeof(line)))
         return false;
-    check(sscanf(line, "%7s %8191s HTTP/1.1", r->method, r->target) == 2, "a request has no first line");
+    http_server_check(sscanf(line, "%7s %8191s HTTP/1.1", r->method, r->target) == 2,
+                      "a request has no first line");
     for (size_t at = 0; receive_line(c, line, sizeof(line)) && line[0] != '\0';) {
         at += (size_t)snprintf(r->headers + at, sizeof(r->headers) - at, "%s\r\n", line);
-        check(at < sizeof(r->headers), "headers are too long");
+        http_server_check(at < sizeof(r->headers), "headers are too long");
     }
     http_server_header(r, "Expect", text, sizeof(text));
     if (strcasecmp(text, "100-continue") == 0 && !send_all(c->fd, go_on, strlen(go_on)))
@@ -173,7 +175,7 @@ static bool send_answer(int fd, const struct http_server_request *r, const struc
     const bool has_body = strcmp(r->method, "HEAD") != 0;
     const int bytes = snprintf(head, sizeof(head), "HTTP/1.1 %d Status\r\nContent-Length: %zu\r\n%s\r\n",
                                a->status, a->body_bytes, a->headers);
-    check(bytes > 0 && (size_t)bytes < sizeof(head), "headers of an answer are too long");
+    http_server_check(bytes > 0 && (size_t)bytes < sizeof(head), "headers of an answer are too long");
     if (is_cut && (!has_body || a->body_bytes == 0)) {
         (void)send_all(fd, head, (size_t)bytes / 2);
         return false;
@@ -186,7 +188,7 @@ static bool send_answer(int fd, const struct http_server_request *r, const struc
 }
 
 /* False: the connection is to be closed. */
-static bool answer(struct connection *c, const struct http_server_request *r)
+static bool answer_http(struct connection *c, const struct http_server_request *r)
 {
     struct http_server *s = c->server;
     struct http_server_answer a = {.status = 500};
@@ -214,9 +216,9 @@ static void *serve(void *arg)
     struct connection *c = arg;
     struct http_server_request *r = calloc(1, sizeof(*r));
     bool goes_on = true;
-    check(r != NULL, "no memory");
+    http_server_check(r != NULL, "no memory");
     while (goes_on) {
-        goes_on = receive_request(c, r) && answer(c, r);
+        goes_on = receive_request(c, r) && answer_http(c, r);
         free(r->body);
         r->body = NULL;
     }
@@ -265,7 +267,7 @@ static void *accept_all(void *arg)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         struct connection *c = free_connection(s);
 
-        check(c != NULL, "there are too many connections");
+        http_server_check(c != NULL, "there are too many connections");
         c->server = s;
         c->fd = fd;
         c->begin = c->end = 0;
@@ -273,7 +275,7 @@ static void *accept_all(void *arg)
         pthread_mutex_lock(&s->lock);
         c->is_used = true;
         pthread_mutex_unlock(&s->lock);
-        check(pthread_create(&c->thread, NULL, serve, c) == 0, "no thread");
+        http_server_check(pthread_create(&c->thread, NULL, serve, c) == 0, "no thread");
     }
 }
 
@@ -282,18 +284,18 @@ struct http_server *http_server_start(http_server_handler *handler, void *arg)
     struct http_server *s = calloc(1, sizeof(*s));
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
-    check(s != NULL, "no memory");
+    http_server_check(s != NULL, "no memory");
     s->handler = handler;
     s->arg = arg;
     s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    check(s->listener >= 0 && bind(s->listener, (struct sockaddr *)&address, bytes) == 0 &&
-              listen(s->listener, CONNECTIONS_MAX) == 0 &&
-              getsockname(s->listener, (struct sockaddr *)&address, &bytes) == 0,
-          "no port of the loopback");
+    http_server_check(s->listener >= 0 && bind(s->listener, (struct sockaddr *)&address, bytes) == 0 &&
+                          listen(s->listener, CONNECTIONS_MAX) == 0 &&
+                          getsockname(s->listener, (struct sockaddr *)&address, &bytes) == 0,
+                      "no port of the loopback");
     s->port = ntohs(address.sin_port);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->ends, NULL);
-    check(pthread_create(&s->thread, NULL, accept_all, s) == 0, "no thread");
+    http_server_check(pthread_create(&s->thread, NULL, accept_all, s) == 0, "no thread");
     return s;
 }
 
@@ -352,8 +354,9 @@ void http_server_header(const struct http_server_request *r, const char *name, c
             continue;
         const char *value = line + name_bytes + 1 + strspn(line + name_bytes + 1, " ");
 
-        check((size_t)snprintf(out, out_bytes, "%.*s", (int)strcspn(value, "\r"), value) < out_bytes,
-              "a header is too long");
+        http_server_check((size_t)snprintf(out, out_bytes, "%.*s", (int)strcspn(value, "\r"), value) <
+                              out_bytes,
+                          "a header is too long");
         return;
     }
 }
@@ -361,11 +364,11 @@ void http_server_header(const struct http_server_request *r, const char *name, c
 static void decode(const char *from, size_t bytes, char *out, size_t out_bytes)
 {
     size_t at = 0;
-    check(bytes < out_bytes, "a part of a URL is too long");
+    http_server_check(bytes < out_bytes, "a part of a URL is too long");
     for (size_t i = 0; i < bytes; i++) {
         unsigned value = (unsigned char)from[i];
         if (from[i] == '%') {
-            check(sscanf(from + i + 1, "%2x", &value) == 1, "a URL has a % that says nothing");
+            http_server_check(sscanf(from + i + 1, "%2x", &value) == 1, "a URL has a % that says nothing");
             i += 2;
         }
         out[at++] = (char)value;
@@ -401,7 +404,7 @@ void http_server_say(struct http_server_answer *a, int status, const char *forma
     const int bytes = vasprintf(&text, format, arguments);
 
     va_end(arguments);
-    check(bytes >= 0, "no memory");
+    http_server_check(bytes >= 0, "no memory");
     free(a->body);
     a->status = status;
     a->body = (uint8_t *)text;

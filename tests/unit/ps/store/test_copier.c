@@ -46,7 +46,7 @@ static int tear_down(void **state)
     return remote_fixture_stop(&x->remote);
 }
 
-static void start(struct fixture *x)
+static void copier_start(struct fixture *x)
 {
     if (ps_copier_start(&x->options, &x->copier, x->text) != MR_OK)
         fail_msg("%s", x->text);
@@ -76,7 +76,7 @@ static const char *names_there(struct fixture *x)
 TEST(what_is_there_and_what_comes_is_copied, set_up, tear_down)
 {
     struct fixture *x = *state;
-    start(x);
+    copier_start(x);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(state, PS_COPIER_IDLE);
     assert_int_equal(ps_counter_read(&x->counters.behind), 0);
@@ -93,7 +93,7 @@ TEST(what_is_there_and_what_comes_is_copied, set_up, tear_down)
 TEST(the_end_waits_for_what_is_left, set_up, tear_down)
 {
     struct fixture *x = *state;
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
     chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
@@ -105,7 +105,7 @@ TEST(a_store_that_fails_is_tried_until_it_does_not, set_up, tear_down)
 {
     struct fixture *x = *state;
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
     assert_int_equal(ps_counter_read(&x->counters.last_status), MR_IO_ERROR);
     assert_true(ps_counter_read(&x->counters.copies_failed) > 0);
@@ -122,12 +122,12 @@ TEST(a_node_that_was_stopped_goes_on, set_up, tear_down)
 {
     struct fixture *x = *state;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 12, UINT32_MAX);
-    start(x);
+    copier_start(x);
     WAIT_UNTIL(http_server_count(x->remote.server) >= 12);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
-    start(x);
+    copier_start(x);
     WAIT_FOR(last_id, 2);
     fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
@@ -137,7 +137,7 @@ TEST(a_node_that_was_stopped_goes_on, set_up, tear_down)
 static void interrupt_at(struct fixture *x, uint32_t at)
 {
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, at, UINT32_MAX);
-    start(x);
+    copier_start(x);
     WAIT_UNTIL(http_server_count(x->remote.server) >= at);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
@@ -162,7 +162,7 @@ TEST(what_was_copied_before_a_stop_is_not_sent_again, set_up, tear_down)
     }
     assert_true(kept > 0);
     memset(&x->counters, 0, sizeof(x->counters));
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
     fixture_stop(x);
     assert_int_equal(x->counters.bytes_kept, kept);
@@ -181,7 +181,7 @@ TEST(what_is_not_copied_any_more_is_removed_there, set_up, tear_down)
     assert_non_null(strstr(names_there(x), ".tmp-ckpt-"));
     for (uint64_t id = 2; id > 0; id--)
         (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.here, id, ""), PS_MANIFEST_NAME);
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
     fixture_stop(x);
     assert_null(strstr(names_there(x), ".tmp-ckpt-"));
@@ -192,7 +192,7 @@ TEST(old_chains_go_there_too, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->options.retention.keep = 1;
-    start(x);
+    copier_start(x);
     WAIT_FOR(last_id, 2);
     chain_save_key(x->remote.here, 3, 0, 1, 30);
     ps_copier_wake(x->copier);
@@ -206,7 +206,7 @@ TEST(a_damaged_one_is_passed_over, set_up, tear_down)
 {
     struct fixture *x = *state;
     fixture_flip(fixture_path(x->remote.here, 2, "core-000.mrc"), 70000, 1);
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
     assert_int_equal(ps_counter_read(&x->counters.last_status), MR_CHECKPOINT_CORRUPT);
     assert_int_equal(ps_counter_read(&x->counters.last_id), 1);
@@ -227,7 +227,7 @@ TEST(one_of_a_later_version_is_passed_over, set_up, tear_down)
     struct fixture *x = *state;
     fixture_rewrite(fixture_path(x->remote.here, 2, PS_MANIFEST_NAME), "features", "optimizer",
                     json_integer(17));
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
     assert_int_equal(ps_counter_read(&x->counters.last_status), MR_CHECKPOINT_NEWER);
     chain_save_key(x->remote.here, 3, 0, 3, 30);
@@ -247,7 +247,7 @@ TEST(another_nodes_checkpoints_stay, set_up, tear_down)
                                   .to_directory = x->remote.remote->directory};
     chain_save_key(x->remote.back, 2, 0, 1, 99);
     assert_int_equal(ps_copy_chain(&other, 2, x->text), MR_OK);
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
     assert_int_equal(ps_counter_read(&x->counters.last_status), MR_INVALID_ARGUMENT);
     ps_copier_stop(x->copier, 0);
@@ -265,7 +265,7 @@ TEST(what_the_disk_lacks_is_fetched, set_up, tear_down)
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
     assert_int_equal(id, 0); /* there is nothing */
     x->options.directory = x->remote.here;
-    start(x);
+    copier_start(x);
     WAIT_FOR(last_id, 2);
     fixture_stop(x);
     x->options.directory = x->remote.back;
@@ -293,7 +293,7 @@ TEST(it_is_known_what_is_there, set_up, tear_down)
     assert_true(ps_path_join(x->remote.remote->directory, PS_PARTIAL_NAME, there));
     assert_true(ps_path_join(x->remote.back, PS_PARTIAL_NAME, back));
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
-    start(x);
+    copier_start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
     check_look(x, false, 2, PS_COPIED_NOT_YET);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
@@ -325,12 +325,4 @@ TEST(a_wrong_url_ends_the_start, set_up, tear_down)
     assert_int_equal(ps_copier_start(&x->options, &x->copier, x->text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(x->text, "name the port"));
     assert_null(x->copier);
-}
-
-/* usage: test_ps_copier [PATTERN] of the tests to run; all otherwise */
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return tests_run(NULL, NULL);
 }

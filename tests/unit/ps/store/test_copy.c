@@ -23,7 +23,7 @@ struct fixture {
     uint64_t copied, kept, again;
 };
 
-static void count(void *arg, uint64_t bytes)
+static void copy_count(void *arg, uint64_t bytes)
 {
     ((struct fixture *)arg)->copied += bytes;
 }
@@ -63,7 +63,7 @@ static struct ps_copy copy_there(struct fixture *x, bool keeps_record)
                             .from_directory = x->remote.here,
                             .to_directory = x->remote.remote->directory,
                             .keeps_record = keeps_record,
-                            .progress = count,
+                            .progress = copy_count,
                             .kept = count_kept,
                             .again = count_again,
                             .arg = x};
@@ -77,12 +77,12 @@ static enum mr_status push_with(struct fixture *x, uint64_t id, bool keeps_recor
     return ps_copy_chain(&copy, id, x->text);
 }
 
-static enum mr_status push(struct fixture *x, uint64_t id)
+static enum mr_status copy_push(struct fixture *x, uint64_t id)
 {
     return push_with(x, id, false);
 }
 
-static enum mr_status pull(struct fixture *x, uint64_t id)
+static enum mr_status copy_pull(struct fixture *x, uint64_t id)
 {
     const struct ps_copy copy = {.from = &x->remote.remote->store,
                                  .to = ps_store_local(),
@@ -102,7 +102,7 @@ static void check_back(struct fixture *x, uint64_t id)
 {
     uint8_t full[CHAIN_KEYS] = {[1] = 10}, delta[CHAIN_KEYS] = {[2] = 20};
     const uint8_t *const changes[] = {full, delta};
-    if (pull(x, id) != MR_OK)
+    if (copy_pull(x, id) != MR_OK)
         fail_msg("%s", x->text);
     chain_check(x->remote.back, id, id, (uint32_t)id, changes);
     clear_back(x);
@@ -111,13 +111,13 @@ static void check_back(struct fixture *x, uint64_t id)
 TEST(a_chain_comes_back_as_it_went, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     assert_true(x->copied >= 4 << 20);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
                         "ckpt-1 ckpt-2 ");
     check_back(x, LAST);
     check_back(x, 1);
-    assert_int_equal(push(x, LAST), MR_OK); /* all of it is there */
+    assert_int_equal(copy_push(x, LAST), MR_OK); /* all of it is there */
     assert_int_equal(x->copied, 0);
 }
 TEST_AGAIN(a_chain_comes_back_as_it_went, set_up, tear_down, &remote_s3)
@@ -131,13 +131,13 @@ TEST(who_asked_for_it_goes_along, set_up, tear_down, &remote_hdfs)
     assert_int_equal(ps_store_write_new(ps_store_local(), fixture_path(x->remote.here, 2, PS_BY_TRAINER_NAME),
                                         PS_BY_TRAINER_TEXT, strlen(PS_BY_TRAINER_TEXT)),
                      0);
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     assert_int_equal(ps_checkpoint_is_by_trainer(store, there, 2, &is_by_trainer), 0);
     assert_true(is_by_trainer);
     assert_int_equal(ps_checkpoint_is_by_trainer(store, there, 1, &is_by_trainer), 0);
     assert_false(is_by_trainer);
     check_back(x, LAST);
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     ps_checkpoint_retain(store, there, &(struct ps_retention){.keep = 1});
     assert_string_equal(remote_fixture_names(store, there), "ckpt-1 ckpt-2 ");
 }
@@ -163,7 +163,7 @@ static bool fail_at(struct fixture *x, enum http_server_fault fault, uint32_t at
     remote_fixture_clear(&x->remote);
     remote_fixture_reopen(&x->remote, 1); /* another process: it has no MANIFEST that was held back */
     http_server_fail(x->remote.server, fault, at, UINT32_MAX);
-    const enum mr_status status = push(x, last);
+    const enum mr_status status = copy_push(x, last);
     const bool is_reached = http_server_count(x->remote.server) >= at;
 
     http_server_fail(x->remote.server, fault, 0, 0);
@@ -173,7 +173,7 @@ static bool fail_at(struct fixture *x, enum http_server_fault fault, uint32_t at
     const uint64_t there = check_whole(x);
 
     assert_true(is_reached || there == last);
-    if (is_reached && push(x, last) != MR_OK)
+    if (is_reached && copy_push(x, last) != MR_OK)
         fail_msg("fault %d at request %u: the next copy fails: %s", (int)fault, at, x->text);
     assert_int_equal(check_whole(x), last);
     if (x->remote.kind == PS_STORE_S3)
@@ -206,7 +206,7 @@ TEST(damage_is_found_on_the_way_there, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
     fixture_flip(fixture_path(x->remote.here, 2, "core-001.mrc"), 70000, 1);
-    assert_int_equal(push(x, LAST), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(copy_push(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "core-001.mrc"));
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
                         "ckpt-1 ");
@@ -226,9 +226,9 @@ static void flip_there(struct fixture *x)
 TEST(damage_is_found_on_the_way_back, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     flip_there(x);
-    assert_int_equal(pull(x, LAST), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(copy_pull(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "core-000.mrc"));
     assert_int_equal(fixture_count(x->remote.back, "ckpt-"), 0);
     assert_int_equal(fixture_count(x->remote.back, ".tmp-"), 0);
@@ -240,10 +240,10 @@ TEST(a_copy_that_has_lost_a_file_is_no_copy, set_up, tear_down, &remote_hdfs)
     struct fixture *x = *state;
     const struct ps_store *s = &x->remote.remote->store;
     char path[PS_PATH_BYTES];
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     (void)snprintf(path, sizeof(path), "%s/ckpt-2/core-001.mrc", x->remote.remote->directory);
     assert_int_equal(s->remove(s->self, path), 0);
-    assert_int_equal(push(x, LAST), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(copy_push(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "missing"));
 }
 TEST_AGAIN(a_copy_that_has_lost_a_file_is_no_copy, set_up, tear_down, &remote_s3)
@@ -251,7 +251,7 @@ TEST_AGAIN(a_copy_that_has_lost_a_file_is_no_copy, set_up, tear_down, &remote_s3
 TEST(another_checkpoint_of_that_number_is_kept, set_up, tear_down, &remote_hdfs)
 {
     struct fixture *x = *state;
-    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
     chain_save_key(x->remote.back, 1, 0, 1, 99);
     const struct ps_copy copy = {.from = ps_store_local(),
                                  .to = &x->remote.remote->store,
@@ -314,8 +314,8 @@ TEST(no_delta_lacks_its_base_wherever_retention_stops, set_up, tear_down, &remot
     const struct ps_store *store;
     bool is_reached = true;
     chain_save_key(x->remote.here, LARGE, 0, 1, 30);
-    assert_int_equal(push(x, LAST), MR_OK);
-    assert_int_equal(push(x, LARGE), MR_OK);
+    assert_int_equal(copy_push(x, LAST), MR_OK);
+    assert_int_equal(copy_push(x, LARGE), MR_OK);
     copy_contents(&pushed, &x->remote);
     for (uint32_t i = 0; is_reached; i++) {
         const enum http_server_fault fault = i % 2 == 0 ? HTTP_FAULT_CUT_BEFORE : HTTP_FAULT_CUT_ANSWER;

@@ -45,8 +45,8 @@ static void write_file(const struct fixture *x, const char *content)
     assert_int_equal(fclose(file), 0);
 }
 
-static void check(const struct ps_credentials *c, const char *access, const char *secret, const char *token,
-                  const char *hdfs)
+static void credentials_check(const struct ps_credentials *c, const char *access, const char *secret,
+                              const char *token, const char *hdfs)
 {
     assert_string_equal(c->access_key, access);
     assert_string_equal(c->secret_key, secret);
@@ -61,10 +61,10 @@ TEST(a_file_has_sections_of_keys, set_up, tear_down)
                   "aws_access_key_id=AK;1\r\n  aws_secret_access_key = se=cr #et \n"
                   "; more\nregion = eu\nhdfs_delegation_token = dt\n[last]\naws_session_token = x");
     assert_true(ps_credentials_read(x->path, &x->got, x->text));
-    check(&x->got, "AK;1", "se=cr #et", "", "dt");
+    credentials_check(&x->got, "AK;1", "se=cr #et", "", "dt");
     (void)setenv("AWS_PROFILE", "last", 1);
     assert_true(ps_credentials_read(x->path, &x->got, x->text));
-    check(&x->got, "", "", "x", "");
+    credentials_check(&x->got, "", "", "x", "");
 }
 
 /* Session tokens have more than a thousand characters. */
@@ -77,29 +77,29 @@ TEST(long_values_are_read_whole_or_refused, set_up, tear_down)
     (void)snprintf(content, sizeof(content), "[default]\naws_session_token = %s\n", token);
     write_file(x, content);
     assert_true(ps_credentials_read(x->path, &x->got, x->text));
-    check(&x->got, "", "", token, "");
+    credentials_check(&x->got, "", "", token, "");
     (void)snprintf(content, sizeof(content), "[default]\naws_session_token = %st\n", token);
     write_file(x, content);
     assert_false(ps_credentials_read(x->path, &x->got, x->text));
     assert_non_null(strstr(x->text, "too long"));
     assert_null(strstr(x->text, "ttt"));
-    check(&x->got, "", "", "", "");
+    credentials_check(&x->got, "", "", "", "");
 }
 
 TEST(the_environment_counts_without_a_file, set_up, tear_down)
 {
     struct fixture *x = *state;
     assert_true(ps_credentials_read("", &x->got, x->text));
-    check(&x->got, "", "", "", "");
+    credentials_check(&x->got, "", "", "", "");
     (void)setenv("AWS_ACCESS_KEY_ID", "AK", 1);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     (void)setenv("AWS_SESSION_TOKEN", "token", 1);
     (void)setenv("MILLRACE_HDFS_TOKEN", "dt", 1);
     assert_true(ps_credentials_read("", &x->got, x->text));
-    check(&x->got, "AK", "secret", "token", "dt");
+    credentials_check(&x->got, "AK", "secret", "token", "dt");
     write_file(x, "[default]\naws_access_key_id = file\n");
     assert_true(ps_credentials_read(x->path, &x->got, x->text));
-    check(&x->got, "file", "", "", "");
+    credentials_check(&x->got, "file", "", "", "");
 }
 
 TEST(the_usual_file_counts_without_a_key_in_the_environment, set_up, tear_down)
@@ -108,10 +108,10 @@ TEST(the_usual_file_counts_without_a_key_in_the_environment, set_up, tear_down)
     write_file(x, "[default]\naws_access_key_id = file\n");
     (void)setenv("AWS_SHARED_CREDENTIALS_FILE", x->path, 1);
     assert_true(ps_credentials_read("", &x->got, x->text));
-    check(&x->got, "file", "", "", "");
+    credentials_check(&x->got, "file", "", "", "");
     (void)setenv("AWS_ACCESS_KEY_ID", "AK", 1);
     assert_true(ps_credentials_read("", &x->got, x->text));
-    check(&x->got, "AK", "", "", "");
+    credentials_check(&x->got, "AK", "", "", "");
 }
 
 TEST(mistakes_are_named_and_secrets_are_not, set_up, tear_down)
@@ -133,5 +133,5 @@ TEST(mistakes_are_named_and_secrets_are_not, set_up, tear_down)
     assert_false(ps_credentials_read("", &x->got, x->text));
     assert_non_null(strstr(x->text, "AWS_SECRET_ACCESS_KEY"));
     assert_null(strstr(x->text, "vvv"));
-    check(&x->got, "", "", "", "");
+    credentials_check(&x->got, "", "", "", "");
 }

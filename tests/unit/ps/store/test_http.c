@@ -30,7 +30,7 @@ struct fixture {
 };
 
 /* Answers with the status that the path names; 200 has a long body. */
-static void handle(void *arg, const struct http_server_request *r, struct http_server_answer *a)
+static void http_handle(void *arg, const struct http_server_request *r, struct http_server_answer *a)
 {
     struct fixture *x = arg;
     const int status = atoi(r->target + 1);
@@ -68,7 +68,7 @@ static int set_up(void **state)
     x->seen = calloc(1, sizeof(*x->seen));
     for (size_t i = 0; i < BODY_BYTES; i++)
         x->expected[i] = (char)('a' + i * i % 23);
-    x->server = http_server_start(handle, x);
+    x->server = http_server_start(http_handle, x);
     open_http(x, (struct ps_http_options){0});
     *state = x;
     return 0;
@@ -297,7 +297,7 @@ TEST(a_stream_that_is_not_finished_is_no_request, set_up, tear_down)
     ps_http_stream_close(s);
     http_server_stop(x->server); /* after its threads have ended */
     assert_int_equal(x->seen_count, 0);
-    x->server = http_server_start(handle, x);
+    x->server = http_server_start(http_handle, x);
 }
 
 TEST(a_stream_says_what_the_server_answered, set_up, tear_down)

@@ -62,7 +62,7 @@ static int set_up(void **state)
 }
 
 /* With memory for so many buffers beside the first. */
-static void create(struct fixture *x, uint32_t buffers)
+static void part_sender_create(struct fixture *x, uint32_t buffers)
 {
     const struct ps_part_sender_options options = {
         .send = part_send, .arg = x, .room = ROOM, .sent = 0, .memory = &x->memory};
@@ -73,7 +73,7 @@ static void create(struct fixture *x, uint32_t buffers)
     assert_non_null(x->sender);
 }
 
-static int put(struct fixture *x, uint32_t number)
+static int part_sender_put(struct fixture *x, uint32_t number)
 {
     memset(x->part, (int)number, ROOM);
     return ps_part_sender_put(x->sender, &x->part, number == PARTS ? LAST_BYTES : ROOM);
@@ -93,9 +93,9 @@ static int tear_down(void **state)
 
 static void send_all(struct fixture *x, uint32_t buffers)
 {
-    create(x, buffers);
+    part_sender_create(x, buffers);
     for (uint32_t number = 1; number <= PARTS; number++)
-        assert_int_equal(put(x, number), 0);
+        assert_int_equal(part_sender_put(x, number), 0);
     assert_true(ps_part_sender_sent(x->sender) + PS_PART_SENDER_MAX >= PARTS);
     assert_int_equal(ps_part_sender_finish(x->sender), 0);
     assert_int_equal(ps_part_sender_sent(x->sender), PARTS);
@@ -136,7 +136,7 @@ TEST(parts_that_were_sent_are_counted, set_up, tear_down)
     x->part = malloc(ROOM);
     x->sender = ps_part_sender_create(&options);
     assert_int_equal(ps_part_sender_sent(x->sender), PARTS - 1);
-    assert_int_equal(put(x, PARTS), 0);
+    assert_int_equal(part_sender_put(x, PARTS), 0);
     assert_int_equal(ps_part_sender_sent(x->sender), PARTS);
     assert_int_equal(x->sent[PARTS], LAST_BYTES);
 }
@@ -146,9 +146,9 @@ TEST(a_part_counts_once_those_before_it_do, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->held = 1;
-    create(x, PARTS);
-    assert_int_equal(put(x, 1), 0);
-    assert_int_equal(put(x, 2), 0);
+    part_sender_create(x, PARTS);
+    assert_int_equal(part_sender_put(x, 1), 0);
+    assert_int_equal(part_sender_put(x, 2), 0);
     pthread_mutex_lock(&x->lock);
     while (x->over == 0)
         pthread_cond_wait(&x->changed, &x->lock);
@@ -169,12 +169,12 @@ static void check_failure(struct fixture *x)
     int error = 0;
     uint32_t number = 0;
     while (error == 0 && number < PARTS)
-        error = put(x, ++number);
+        error = part_sender_put(x, ++number);
     if (error == 0)
         error = ps_part_sender_finish(x->sender);
     assert_int_equal(error, -EDQUOT);
     assert_string_equal(ps_store_explanation(EDQUOT), "the bucket's quota is used up");
-    assert_int_equal(put(x, PARTS), -EDQUOT); /* nothing more is sent */
+    assert_int_equal(part_sender_put(x, PARTS), -EDQUOT); /* nothing more is sent */
     assert_true(number == PARTS || x->sent[PARTS] == 0);
     assert_int_equal(ps_part_sender_finish(x->sender), -EDQUOT);
     assert_int_equal(ps_part_sender_sent(x->sender), x->failing - 1);
@@ -184,7 +184,7 @@ TEST(the_first_error_is_kept, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = 3;
-    create(x, PARTS);
+    part_sender_create(x, PARTS);
     check_failure(x);
 }
 
@@ -192,7 +192,7 @@ TEST(so_is_that_of_the_last_part, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = PARTS;
-    create(x, PARTS);
+    part_sender_create(x, PARTS);
     check_failure(x);
 }
 
@@ -200,7 +200,7 @@ TEST(so_is_one_without_memory, set_up, tear_down)
 {
     struct fixture *x = *state;
     x->failing = 3;
-    create(x, 0);
+    part_sender_create(x, 0);
     check_failure(x);
     assert_int_equal(x->sent[4], 0);
 }

@@ -38,7 +38,7 @@ static const char *path_of(const struct remote_fixture *x, const char *name)
     return path;
 }
 
-static void save(struct remote_fixture *x, uint32_t id)
+static void remote_store_save(struct remote_fixture *x, uint32_t id)
 {
     const struct ps_store *s = &x->remote->store;
     char from[64], to[64], name[96];
@@ -83,7 +83,7 @@ TEST(ranges_are_read, set_up, tear_down, &remote_hdfs)
     struct ps_store_file *file;
     uint64_t bytes;
     int64_t written_s;
-    save(x, 3);
+    remote_store_save(x, 3);
     assert_int_equal(s->facts(s->self, path_of(x, "ckpt-3/core-000.mrc"), &bytes, &written_s), 0);
     assert_int_equal(bytes, FILE_BYTES);
     assert_int_equal(written_s, 100);
@@ -106,7 +106,7 @@ TEST(all_checkpoints_are_listed_and_removed, set_up, tear_down, &remote_hdfs)
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
     for (uint32_t id = 1; id <= 5; id++)
-        save(x, id);
+        remote_store_save(x, id);
     assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-1 ckpt-2 ckpt-3 ckpt-4 ckpt-5 ");
     assert_int_equal(s->rename(s->self, path_of(x, "ckpt-2"), path_of(x, ".tmp-ckpt-2")), 0);
     assert_string_equal(remote_fixture_names(s, x->remote->directory),
@@ -121,7 +121,7 @@ TEST(a_published_one_is_not_removed_by_its_temporary_name, set_up, tear_down, &r
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-    save(x, 4);
+    remote_store_save(x, 4);
     assert_int_not_equal(ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-4"), PS_MANIFEST_NAME), 0);
     assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-4")), "MANIFEST core-000.mrc core-001.mrc ");
 }
@@ -160,7 +160,7 @@ TEST(a_published_one_is_not_replaced, set_up, tear_down, &remote_hdfs)
     struct ps_store_file *file;
     uint64_t bytes;
     char got[3] = "";
-    save(x, 5);
+    remote_store_save(x, 5);
     remote_fixture_reopen(x, 2);
     const struct ps_store *s = &x->remote->store;
 

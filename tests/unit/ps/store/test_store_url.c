@@ -5,7 +5,7 @@
 #include "ps/store/store_url.h"
 #include "tests/test.h"
 
-static struct ps_store_url parse(const char *url)
+static struct ps_store_url store_url_parse(const char *url)
 {
     struct ps_store_url u;
     char text[PS_TEXT_BYTES] = "";
@@ -16,7 +16,7 @@ static struct ps_store_url parse(const char *url)
 
 TEST(a_path_is_of_this_machine)
 {
-    const struct ps_store_url u = parse("/data/ckpt");
+    const struct ps_store_url u = store_url_parse("/data/ckpt");
     assert_int_equal(u.kind, PS_STORE_LOCAL);
     assert_string_equal(u.directory, "/data/ckpt");
     assert_false(ps_store_url_is_remote("/data/ckpt"));
@@ -25,14 +25,14 @@ TEST(a_path_is_of_this_machine)
 
 TEST(hdfs_names_host_port_and_path)
 {
-    struct ps_store_url u = parse("hdfs://namenode:9870/millrace/ads/?user.name=ads");
+    struct ps_store_url u = store_url_parse("hdfs://namenode:9870/millrace/ads/?user.name=ads");
     assert_int_equal(u.kind, PS_STORE_HDFS);
     assert_string_equal(u.directory, "hdfs://namenode:9870/millrace/ads");
     assert_string_equal(u.directory + u.root_bytes, "/millrace/ads");
     assert_string_equal(u.endpoint, "http://namenode:9870");
     assert_string_equal(u.user, "ads");
     assert_false(u.negotiate);
-    u = parse("swebhdfs://[::1]:9871?auth=negotiate&ca=/etc/ca.pem");
+    u = store_url_parse("swebhdfs://[::1]:9871?auth=negotiate&ca=/etc/ca.pem");
     assert_string_equal(u.ca, "/etc/ca.pem");
     assert_string_equal(u.endpoint, "https://[::1]:9871");
     assert_string_equal(u.directory + u.root_bytes, "");
@@ -41,7 +41,7 @@ TEST(hdfs_names_host_port_and_path)
 
 TEST(s3_names_bucket_and_prefix)
 {
-    struct ps_store_url u = parse("s3://models/ads");
+    struct ps_store_url u = store_url_parse("s3://models/ads");
     assert_int_equal(u.kind, PS_STORE_S3);
     assert_string_equal(u.bucket, "models");
     assert_string_equal(u.directory, "s3://models/ads");
@@ -49,7 +49,8 @@ TEST(s3_names_bucket_and_prefix)
     assert_string_equal(u.endpoint, "");
     assert_int_equal(u.path_style, -1);
     assert_string_equal(u.ca, "");
-    u = parse("s3://models?endpoint=http://127.0.0.1:9000/&region=eu-west-1&path_style=0&ca=/ca.pem");
+    u = store_url_parse(
+        "s3://models?endpoint=http://127.0.0.1:9000/&region=eu-west-1&path_style=0&ca=/ca.pem");
     assert_string_equal(u.ca, "/ca.pem");
     assert_string_equal(u.endpoint, "http://127.0.0.1:9000");
     assert_string_equal(u.region, "eu-west-1");

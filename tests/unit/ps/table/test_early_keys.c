@@ -80,7 +80,7 @@ static void push_in_steps(struct ps_table *t, struct ps_table_push *p, uint64_t 
     }
 }
 
-static void check(uint32_t optimizer, uint32_t until, bool at_once, uint64_t rng)
+static void early_keys_check(uint32_t optimizer, uint32_t until, bool at_once, uint64_t rng)
 {
     struct mr_feature f = feature_of(optimizer);
     struct ps_table *t = fixture_table(&f, fixture_arena), *model = fixture_table(&f, fixture_arena);
@@ -123,11 +123,11 @@ TEST(pushes_give_the_same_wherever_they_were_when_they_were_whole, fixture_arena
     uint64_t rng = fixture_seed("early pushes");
     static const uint32_t optimizers[] = {MR_OPT_SGD, MR_OPT_ADAGRAD, MR_OPT_ASSIGN};
     for (uint32_t i = 0; i < 3; i++) {
-        check(optimizers[i], 0, true, rng++);
-        check(optimizers[i], KEYS / 3, true, rng++);
-        check(optimizers[i], KEYS, true, rng++);
-        check(optimizers[i], KEYS / 2, false, rng++);
-        check(optimizers[i], KEYS, false, rng++);
+        early_keys_check(optimizers[i], 0, true, rng++);
+        early_keys_check(optimizers[i], KEYS / 3, true, rng++);
+        early_keys_check(optimizers[i], KEYS, true, rng++);
+        early_keys_check(optimizers[i], KEYS / 2, false, rng++);
+        early_keys_check(optimizers[i], KEYS, false, rng++);
     }
 }
 

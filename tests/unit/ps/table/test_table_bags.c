@@ -104,7 +104,7 @@ static void check_lookup(struct ps_table *t, const struct call *c, uint64_t *rng
     }
 }
 
-static void push(struct ps_table *t, const struct call *c, uint64_t *rng)
+static void table_bags_push(struct ps_table *t, const struct call *c, uint64_t *rng)
 {
     bool is_plain = c->dtype == MR_F32;
     struct ps_table_push p = {.in.keys = c->keys,
@@ -150,7 +150,8 @@ static void push_plainly(struct ps_table *t, const struct call *c)
     table_push(t, keys, count, gradients);
 }
 
-static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool has_divisors, uint64_t *rng)
+static void table_bags_check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool has_divisors,
+                             uint64_t *rng)
 {
     static struct call c;
     static uint64_t excluded[MR_PARTITION_COUNT / 64];
@@ -175,7 +176,7 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
             excluded[i] = random_next(rng);
         c.excluded = round >= 4 ? excluded : NULL;
         check_lookup(t, &c, rng);
-        push(t, &c, rng);
+        table_bags_push(t, &c, rng);
         push_plainly(plain, &c);
         table_lookup(t, keys, UNIVERSE, false, a);
         table_lookup(plain, keys, UNIVERSE, false, b);
@@ -194,7 +195,7 @@ TEST(test_bags_against_single_keys, fixture_arena_create, fixture_arena_destroy)
     for (uint32_t p = 0; p < 3; p++)
         for (uint32_t d = 0; d < 4; d++)
             for (uint32_t options = 0; options < 4; options++)
-                check(poolings[p], dtypes[d], (options & 1) != 0, (options & 2) != 0, &rng);
+                table_bags_check(poolings[p], dtypes[d], (options & 1) != 0, (options & 2) != 0, &rng);
 }
 
 /* A sum begins with 0, to which -0 adds nothing. */

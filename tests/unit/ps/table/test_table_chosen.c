@@ -46,7 +46,7 @@ static uint64_t chosen_hash(enum choice choice, uint64_t *rng, uint32_t i)
     }
 }
 
-static void choose(enum choice choice, uint64_t *rng, uint64_t seed, uint64_t *keys)
+static void table_chosen_choose(enum choice choice, uint64_t *rng, uint64_t seed, uint64_t *keys)
 {
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = ps_key_of_hash(chosen_hash(choice, rng, i), seed);
@@ -66,7 +66,7 @@ TEST(test_rows_of_chosen_keys_take_the_work_of_any, fixture_arena_create, fixtur
     for (enum choice choice = ANY; choice < CHOICES; choice++) {
         const struct mr_feature f = fixture_adagrad(DIM);
         struct ps_table *t = fixture_table(&f, fixture_arena);
-        choose(choice, &rng, f.seed, keys);
+        table_chosen_choose(choice, &rng, f.seed, keys);
         placements = 0;
         look_up_all(t, keys, true);
         assert_int_equal(ps_table_rows(t), KEYS);
@@ -103,7 +103,7 @@ TEST(test_pushes_of_chosen_keys_take_the_work_of_any, fixture_arena_create, fixt
     const struct mr_feature f = fixture_adagrad(DIM);
     struct ps_table *t = fixture_table(&f, fixture_arena);
     for (enum choice choice = ANY; choice < CHOICES; choice++) {
-        choose(choice, &rng, f.seed, keys);
+        table_chosen_choose(choice, &rng, f.seed, keys);
         const uint64_t probes = probes_of_push(t, keys);
         of_any = choice == ANY ? probes : of_any;
         assert_int_in_range(probes, KEYS, of_any + of_any / 10);

@@ -83,7 +83,7 @@ static void look_up(struct fixture *f)
     table_lookup(f->from, keys, CALL_KEYS, true, out);
 }
 
-static void push(struct fixture *f)
+static void table_copy_push(struct fixture *f)
 {
     uint64_t keys[CALL_KEYS];
     float gradients[CALL_KEYS * DIM];
@@ -159,14 +159,14 @@ static void check_same(struct fixture *f)
     assert_true(rows > 0);
 }
 
-static void call(struct fixture *f)
+static void table_copy_call(struct fixture *f)
 {
     switch (random_below(&f->rng, 3)) {
     case 0:
         look_up(f);
         break;
     case 1:
-        push(f);
+        table_copy_push(f);
         break;
     default:
         remove_one(f);
@@ -186,7 +186,7 @@ TEST(test_what_changes_is_copied_again, set_up, tear_down)
     for (uint32_t i = 0; i < ROUNDS; i++) {
         uint64_t budget = random_below(&f->rng, 2000);
         f->keys_each = i < ROUNDS / 2 ? KEYS_EACH / 4 + i * (KEYS_EACH * 3 / 4) / (ROUNDS / 2) : KEYS_EACH;
-        call(f);
+        table_copy_call(f);
         (void)copy_some(f, 1 + random_below(&f->rng, PS_CUT_EMIT_ROWS_MAX), &budget);
         (void)ps_table_maintain(f->from, 1000);
         longest = ps_table_copy_left(f->from) > longest ? ps_table_copy_left(f->from) : longest;
@@ -194,12 +194,12 @@ TEST(test_what_changes_is_copied_again, set_up, tear_down)
     copy_rest(f);
     check_same(f);
     for (uint32_t i = 0; i < 20; i++)
-        call(f);
+        table_copy_call(f);
     copy_rest(f);
     check_same(f);
     assert_false(ps_table_copy_is_lost(f->from));
     ps_table_copy_end(f->from);
-    call(f);
+    table_copy_call(f);
 }
 
 /* Keys enter the log once each, however often they change. */
@@ -211,7 +211,7 @@ TEST(test_a_row_that_changes_often_waits_once, set_up, tear_down)
     assert_int_equal(ps_table_copy_begin(f->from, &f->set), MR_OK);
     copy_rest(f);
     for (uint32_t i = 0; i < 500; i++)
-        push(f);
+        table_copy_push(f);
     assert_int_in_range(ps_table_copy_left(f->from), 1, PARTITIONS / 2 * KEYS_EACH);
     copy_rest(f);
     check_same(f);

@@ -42,7 +42,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void push(struct fixture *f, uint32_t count)
+static void table_cut_push(struct fixture *f, uint32_t count)
 {
     uint32_t emitted = f->emitted_count;
     uint64_t emitted_max = ps_table_cut_rows_max(f->m.table, count);
@@ -50,7 +50,7 @@ static void push(struct fixture *f, uint32_t count)
     assert_true(f->emitted_count - emitted <= emitted_max);
 }
 
-static void load(struct fixture *f)
+static void table_cut_load(struct fixture *f)
 {
     uint64_t key = modelled_key(&f->m);
     float stored[2 * DIM], ignored[DIM];
@@ -115,10 +115,10 @@ static void anything(struct fixture *f)
         modelled_lookup(&f->m, 1 + random_below(&f->m.rng, 60), false);
         break;
     case 2:
-        push(f, 1 + random_below(&f->m.rng, 60));
+        table_cut_push(f, 1 + random_below(&f->m.rng, 60));
         break;
     default:
-        load(f);
+        table_cut_load(f);
     }
 }
 
@@ -181,13 +181,13 @@ TEST(test_an_aborted_cut_leaves_no_trace, set_up, tear_down)
     cut_start(f);
     for (uint32_t i = 0; i < ABORT_STEPS; i++)
         assert_false(ps_table_cut_step(f->m.table, ABORT_STEP_BUCKETS));
-    push(f, ABORT_PUSH_KEYS);
+    table_cut_push(f, ABORT_PUSH_KEYS);
     uint32_t emitted = f->emitted_count;
     assert_int_in_range(emitted, 1, ABORT_EMITTED_MAX);
     assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && f->m.table->cut_running);
     ps_table_cut_abort(f->m.table);
     ps_table_cut_abort(f->m.table);
-    push(f, ABORT_PUSH_KEYS);
+    table_cut_push(f, ABORT_PUSH_KEYS);
     assert_int_equal(f->emitted_count, emitted);
     cut_end(f);
     model_check(&f->m.model, f->m.table);
@@ -199,7 +199,7 @@ TEST(test_an_empty_table_is_cut_at_once, set_up, tear_down)
     f->m.rng = 1;
     cut_start(f);
     modelled_lookup(&f->m, 50, true);
-    push(f, 50);
+    table_cut_push(f, 50);
     assert_true(ps_table_cut_step(f->m.table, 1));
     assert_int_equal(f->emitted_count, 0);
     cut_end(f);

@@ -45,8 +45,8 @@ static void lookup(struct world *w, const uint64_t *keys, uint32_t count, const 
     assert_true(ps_table_lookup_step(w->table, &l, &budget_bytes));
 }
 
-static void push(struct world *w, const uint64_t *keys, uint32_t count, const float *gradients,
-                 const float *rate)
+static void table_dense_push(struct world *w, const uint64_t *keys, uint32_t count, const float *gradients,
+                             const float *rate)
 {
     struct ps_table_push p = {.in = {.keys = keys, .key_count = count},
                               .gradients = gradients,
@@ -103,7 +103,7 @@ static void train(struct world *w)
         keys[count++] = 0;
         memset(gradients[0], 0, sizeof(gradients[0]));
     }
-    push(w, keys, count, gradients[0], rate);
+    table_dense_push(w, keys, count, gradients[0], rate);
     w->step++;
 }
 
@@ -132,7 +132,7 @@ static void check_lookups(struct world *w)
         }
 }
 
-static void check(const struct mr_feature *f, uint64_t seed)
+static void table_dense_check(const struct mr_feature *f, uint64_t seed)
 {
     struct world w;
     world_begin(&w, f, seed);
@@ -151,13 +151,13 @@ TEST(test_rows_are_those_of_torch, fixture_arena_create, fixture_arena_destroy)
     for (uint32_t i = 0; i < sizeof(optimizers) / sizeof(*optimizers); i++)
         for (uint32_t decays = 0; decays < 2; decays++) {
             const struct mr_feature f = dense(optimizers[i], decays ? 0.02f : 0);
-            check(&f, seed + i);
+            table_dense_check(&f, seed + i);
         }
     struct mr_feature f = dense(MR_OPT_MOMENTUM, 0);
     f.optimizer_args[1] = 0.3f;
     f.schedule = MR_SCHEDULE_LINEAR;
     f.schedule_steps = STEPS / 2;
-    check(&f, seed);
+    table_dense_check(&f, seed);
 }
 
 /* They are as they were when they last had a gradient. */
@@ -169,10 +169,10 @@ TEST(test_lookups_without_a_step, fixture_arena_create, fixture_arena_destroy)
     float before[DIM], stored[DIM], later[DIM];
     struct world w;
     world_begin(&w, &f, fixture_seed("no step"));
-    push(&w, &keys[0], 1, gradient, NULL);
+    table_dense_push(&w, &keys[0], 1, gradient, NULL);
     lookup(&w, &keys[0], 1, NULL, 0, 0, before);
     for (w.step = 2; w.step < 10; w.step++)
-        push(&w, &keys[1], 1, gradient, NULL);
+        table_dense_push(&w, &keys[1], 1, gradient, NULL);
     lookup(&w, &keys[0], 1, NULL, 0, 0, stored);
     lookup(&w, &keys[0], 1, NULL, 0, 10, later);
     assert_memory_equal(stored, before, sizeof(before));
@@ -190,7 +190,7 @@ TEST(test_a_step_whose_gradient_is_not_finite, fixture_arena_create, fixture_are
     float is[DIM];
     struct world w;
     world_begin(&w, &f, fixture_seed("not finite"));
-    push(&w, &key, 1, gradient, NULL);
+    table_dense_push(&w, &key, 1, gradient, NULL);
     w.step = 5;
     gradient[2] = NAN;
     struct ps_table_push p = {.in = {.keys = &key, .key_count = 1},

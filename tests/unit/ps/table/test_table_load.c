@@ -20,7 +20,7 @@ struct loaded {
     struct ps_stored_row *rows;
 };
 
-static struct loaded begin(uint32_t count, size_t limit_bytes)
+static struct loaded table_load_begin(uint32_t count, size_t limit_bytes)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     struct loaded l = {.arena = ps_arena_create(limit_bytes), .count = count};
@@ -54,7 +54,7 @@ static void check_rows(struct loaded *l, float round)
     }
 }
 
-static void end(struct loaded *l)
+static void table_load_end(struct loaded *l)
 {
     ps_table_destroy(l->table);
     ps_arena_destroy(l->arena);
@@ -67,7 +67,7 @@ TEST(each_row_is_loaded_once)
 {
     static const uint32_t counts[] = {1, 2, 3, 15, 16, 17, 100, 4097};
     for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
-        struct loaded l = begin(counts[c], FIXTURE_LIMIT_BYTES);
+        struct loaded l = table_load_begin(counts[c], FIXTURE_LIMIT_BYTES);
         for (uint32_t i = 0; i < l.count; i++)
             l.keys[i] = UINT64_C(0x9E3779B97F4A7C15) * i;
         assert_int_equal(ps_table_load_rows(l.table, l.rows, 0, c % 2 == 0), MR_OK);
@@ -77,7 +77,7 @@ TEST(each_row_is_loaded_once)
         fill_rows(&l, 2); /* in their places */
         assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, false), MR_OK);
         check_rows(&l, 2);
-        end(&l);
+        table_load_end(&l);
     }
 }
 
@@ -95,7 +95,7 @@ static int by_hash(const void *a, const void *b)
 TEST(rows_in_the_order_of_a_cut)
 {
     const uint32_t first_partition = 1234, partitions = 6;
-    struct loaded l = begin(partitions * 1500, FIXTURE_LIMIT_BYTES);
+    struct loaded l = table_load_begin(partitions * 1500, FIXTURE_LIMIT_BYTES);
     seed_of_sort = l.table->feature.seed;
     uint64_t key = 0;
     for (uint32_t i = 0; i < l.count; key++)
@@ -120,13 +120,13 @@ TEST(rows_in_the_order_of_a_cut)
         size_t index_bytes = ps_table_index_bytes(l.table) - sizeof(((struct ps_index *)NULL)->partitions);
         assert_int_in_range(index_bytes, l.count * sizeof(uint64_t), l.count * sizeof(uint64_t) * 5 / 4);
     }
-    end(&l);
+    table_load_end(&l);
 }
 
 /* The table may have some of them after all. */
 TEST(rows_said_to_be_new_may_be_there)
 {
-    struct loaded l = begin(20000, FIXTURE_LIMIT_BYTES);
+    struct loaded l = table_load_begin(20000, FIXTURE_LIMIT_BYTES);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
     fill_rows(&l, 1);
@@ -134,12 +134,12 @@ TEST(rows_said_to_be_new_may_be_there)
     fill_rows(&l, 2);
     assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, true), MR_OK);
     check_rows(&l, 2);
-    end(&l);
+    table_load_end(&l);
 }
 
 TEST(no_memory_is_told)
 {
-    struct loaded l = begin(400000, (size_t)8 << 20);
+    struct loaded l = table_load_begin(400000, (size_t)8 << 20);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
     fill_rows(&l, 1);
@@ -148,7 +148,7 @@ TEST(no_memory_is_told)
     ps_table_clear(l.table);
     assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, true), MR_OUT_OF_MEMORY);
     assert_true(ps_table_rows(l.table) < l.count);
-    end(&l);
+    table_load_end(&l);
 }
 
 /* Keys until none of so many in a row finds room; those that did are the rows. */
@@ -177,7 +177,7 @@ TEST(a_full_table_fits_again)
 {
     const size_t limit_bytes = (size_t)48 << 20;
     const uint32_t rows_max = (uint32_t)(limit_bytes / ROW_BYTES);
-    struct loaded l = begin(rows_max, limit_bytes);
+    struct loaded l = table_load_begin(rows_max, limit_bytes);
     seed_of_sort = l.table->feature.seed;
     fill_to_the_last_place(&l, rows_max);
     size_t index_bytes = ps_table_index_bytes(l.table), row_bytes = ps_table_row_bytes_total(l.table);
@@ -191,14 +191,14 @@ TEST(a_full_table_fits_again)
     check_rows(&l, 1);
     assert_int_in_range(ps_table_index_bytes(l.table), 1, index_bytes);
     assert_int_in_range(ps_table_row_bytes_total(l.table), 1, row_bytes);
-    end(&l);
+    table_load_end(&l);
 }
 
 /* What the node keeps of its limit for restores is theirs, and kept again after them. */
 TEST(what_is_kept_of_the_limit_is_for_loading)
 {
     const size_t limit_bytes = (size_t)16 << 20, kept_bytes = limit_bytes / 4 * 3;
-    struct loaded l = begin(100000, limit_bytes);
+    struct loaded l = table_load_begin(100000, limit_bytes);
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
     fill_rows(&l, 1);
@@ -207,7 +207,7 @@ TEST(what_is_kept_of_the_limit_is_for_loading)
     assert_true(ps_arena_mapped_bytes(l.arena) > limit_bytes - kept_bytes);
     assert_int_equal(ps_arena_keep(l.arena, 0), kept_bytes);
     check_rows(&l, 1);
-    end(&l);
+    table_load_end(&l);
 }
 
 /* Rows that are loaded without room ahead leave nothing that new rows are short of later. */
@@ -216,7 +216,7 @@ TEST(the_index_grows_ahead_again_after_loading)
     const uint32_t later = 200000;
     size_t index_bytes[2];
     for (uint32_t together = 0; together < 2; together++) {
-        struct loaded l = begin(1, FIXTURE_LIMIT_BYTES);
+        struct loaded l = table_load_begin(1, FIXTURE_LIMIT_BYTES);
         fill_rows(&l, 1);
         if (together != 0)
             assert_int_equal(ps_table_load_rows(l.table, l.rows, 1, false), MR_OK);
@@ -227,7 +227,7 @@ TEST(the_index_grows_ahead_again_after_loading)
             table_lookup(l.table, &key, 1, true, values);
         }
         index_bytes[together] = ps_table_index_bytes(l.table);
-        end(&l);
+        table_load_end(&l);
     }
     assert_int_equal(index_bytes[1], index_bytes[0]);
 }

@@ -86,7 +86,7 @@ static void push_by_hand(struct world *w, const uint32_t *which, const float *gr
     }
 }
 
-static void push(struct world *w, struct ps_table *other, uint64_t step)
+static void table_optimizers_push(struct world *w, struct ps_table *other, uint64_t step)
 {
     uint64_t keys[CALL];
     uint32_t which[CALL];
@@ -116,7 +116,7 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
     }
 }
 
-static void check(const struct world *w, struct ps_table *t)
+static void table_optimizers_check(const struct world *w, struct ps_table *t)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
         uint64_t key = key_of(i);
@@ -155,8 +155,8 @@ TEST(test_rows_go_as_by_hand_also_through_a_checkpoint)
         struct world w = {.rng = seed};
         world_begin(&w, kind);
         for (uint64_t step = 0; step < PUSHES / 2; step++)
-            push(&w, NULL, step);
-        check(&w, w.table);
+            table_optimizers_push(&w, NULL, step);
+        table_optimizers_check(&w, w.table);
         struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
         assert_non_null(arena);
         struct ps_table *restored = fixture_table(&w.feature, arena);
@@ -167,9 +167,9 @@ TEST(test_rows_go_as_by_hand_also_through_a_checkpoint)
         }
         assert_int_equal(copy.count, KEYS);
         for (uint64_t step = PUSHES / 2; step < PUSHES; step++)
-            push(&w, restored, step);
-        check(&w, w.table);
-        check(&w, restored);
+            table_optimizers_push(&w, restored, step);
+        table_optimizers_check(&w, w.table);
+        table_optimizers_check(&w, restored);
         ps_table_destroy(restored);
         ps_arena_destroy(arena);
         world_end(&w);

@@ -47,7 +47,7 @@ static uint64_t key_at(uint32_t i)
     return i == 0 ? 0 : i == 1 ? UINT64_MAX : i * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static bool add(struct fixture *f, uint64_t key)
+static bool tombstones_add(struct fixture *f, uint64_t key)
 {
     return ps_tombstones_add(&f->tombstones, key, ps_placed_hash(&f->hasher, key), UINT64_MAX);
 }
@@ -91,7 +91,7 @@ TEST(test_random_keys_come_and_go, set_up, tear_down)
             count += (uint64_t)(adds && !is_in[number]) - (uint64_t)(!adds && is_in[number]);
             is_in[number] = adds;
             if (adds)
-                assert_true(add(f, key_at(number)));
+                assert_true(tombstones_add(f, key_at(number)));
             else
                 remove_key(f, key_at(number));
             assert_int_equal(f->tombstones.count, count);
@@ -115,12 +115,12 @@ TEST(test_without_memory_it_says_so_and_is_empty, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint64_t key = 1;
-    while (add(f, key))
+    while (tombstones_add(f, key))
         key++;
     assert_int_equal(f->tombstones.count, 0);
     assert_int_in_range(key, LIMIT_BYTES / 24,
                         LIMIT_BYTES / 8); /* bytes a key, growing segments counted twice */
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
-    assert_true(add(f, key));
+    assert_true(tombstones_add(f, key));
     remove_key(f, key);
 }

@@ -52,8 +52,7 @@ static void expect_refused(const char *says)
     memset(&npy, 0x55, sizeof(npy));
     const struct tool_npy before = npy;
     assert_false(tool_npy_parse(file, file_bytes, file_bytes, &npy, error_text));
-    if (!strstr(error_text, says))
-        fail_msg("\"%s\" does not say \"%s\"", error_text, says);
+    assert_says(error_text, says);
     assert_memory_equal(&npy, &before, sizeof(npy));
 }
 

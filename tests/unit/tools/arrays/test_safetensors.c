@@ -5,7 +5,7 @@
 #include "tools/arrays/safetensors.h"
 #include "tests/test.h"
 
-static json_t *parse(const char *header, size_t bytes)
+static json_t *safetensors_parse(const char *header, size_t bytes)
 {
     uint64_t length;
     memcpy(&length, header, sizeof(length));
@@ -30,7 +30,7 @@ TEST(test_header)
     char *header = tool_safetensors_header(tensors, 3, metadata, &bytes);
     json_decref(metadata);
     assert_non_null(header);
-    json_t *root = parse(header, bytes);
+    json_t *root = safetensors_parse(header, bytes);
     json_t *expected =
         json_pack("{s:{s:s}, s:{s:s, s:[i], s:[i,i]}, s:{s:s, s:[i], s:[i,i]}, s:{s:s, s:[i,i], s:[i,i]}}",
                   "__metadata__", "table", "user/\"id\"", "keys", "dtype", "U64", "shape", 3, "data_offsets",
@@ -54,7 +54,7 @@ TEST(test_every_type_has_its_name)
         size_t bytes;
         char *header = tool_safetensors_header(&t, 1, NULL, &bytes);
         assert_non_null(header);
-        json_t *root = parse(header, bytes), *tensor = json_object_get(root, "t");
+        json_t *root = safetensors_parse(header, bytes), *tensor = json_object_get(root, "t");
         assert_string_equal(json_string_value(json_object_get(tensor, "dtype")), names[dtype - 1]);
         assert_int_equal(t.offset, bytes); /* empty: its data begin and end there */
         json_decref(root);
@@ -71,7 +71,7 @@ TEST(test_further_dimensions)
     size_t bytes;
     char *header = tool_safetensors_header(tensors, 2, NULL, &bytes);
     assert_non_null(header);
-    json_t *root = parse(header, bytes);
+    json_t *root = safetensors_parse(header, bytes);
     json_t *expected = json_pack("{s:{s:s, s:[i,i,i,i], s:[i,i]}, s:{s:s, s:[i,i,i], s:[i,i]}}", "w", "dtype",
                                  "F32", "shape", 2, 3, 5, 7, "data_offsets", 0, 840, "b", "dtype", "F32",
                                  "shape", 2, 3, 5, "data_offsets", 840, 960);

@@ -85,7 +85,7 @@ TEST(test_what_follows_from_others)
     assert_int_equal(o.plan.preload, 0);
 }
 
-static void begin(void)
+static void bench_options_begin(void)
 {
     tool_bench_options_init(&o);
     error_text[0] = '\0';
@@ -100,31 +100,31 @@ static void expect_refused(const char *says)
 
 TEST(test_texts_that_are_refused)
 {
-    begin();
+    bench_options_begin();
     o.keys = "zipf:5";
     expect_refused("zipf:N:S");
-    begin();
+    bench_options_begin();
     o.mix = "read=1";
     expect_refused("no call \"read\"");
-    begin();
+    bench_options_begin();
     o.keys_per_call = "0";
     expect_refused("--keys-per-call must be a whole number from 1 to 1000000");
-    begin();
+    bench_options_begin();
     o.arrivals = "odd";
     expect_refused("--arrivals must be poisson or even, not \"odd\"");
-    begin();
+    bench_options_begin();
     o.wire_dtype = "f64";
     expect_refused("--wire-dtype must be f32, f16, bf16 or i8, not \"f64\"");
-    begin();
+    bench_options_begin();
     o.dim = 1025;
     expect_refused("--dim must be 1 to 1024");
-    begin();
+    bench_options_begin();
     o.feature.optimizer = "best";
     expect_refused("--optimizer must be one of sgd");
-    begin();
+    bench_options_begin();
     o.plan.preload = 1000001;
     expect_refused("--preload must be at most the N of --keys, 1000000");
-    begin();
+    bench_options_begin();
     o.mix = "echo=1";
     o.plan.preload = 1;
     expect_refused("--preload belongs to a --mix with lookup, bags or push");
@@ -133,23 +133,23 @@ TEST(test_texts_that_are_refused)
 /* Nothing changes somebody's table unless the user says so. */
 TEST(test_tables_that_are_there)
 {
-    begin();
+    bench_options_begin();
     o.table = "mine";
     expect_refused("allow it with --write-existing");
-    begin();
+    bench_options_begin();
     o.table = "mine";
     o.mix = "lookup=1";
     o.plan.preload = 1;
     expect_refused("--preload would make rows in the table");
-    begin();
+    bench_options_begin();
     o.write_existing = true;
     expect_refused("--write-existing belongs to --table");
-    begin();
+    bench_options_begin();
     o.table = "mine";
     o.mix = "lookup=1";
     o.dim = 8;
     expect_refused("belong to a table that the command makes");
-    begin();
+    bench_options_begin();
     o.table = "mine";
     o.mix = "lookup=1";
     o.feature.optimizer = "sgd";

@@ -87,7 +87,7 @@ struct outcome {
 };
 #define LATE_NS (2 * MS)
 
-static void count(struct outcome *o, uint64_t latency_ns)
+static void flight_count(struct outcome *o, uint64_t latency_ns)
 {
     o->calls++;
     o->late += latency_ns > LATE_NS;
@@ -111,7 +111,7 @@ static struct outcome play(const struct tool_schedule *schedule, uint32_t max, u
             struct tool_flight_call *call = MR_CONTAINER(at, struct tool_flight_call, link);
             next = at->next;
             if (answers[call - calls] <= now)
-                count(&o, tool_flight_end(&f, call, now));
+                flight_count(&o, tool_flight_end(&f, call, now));
         }
         for (struct tool_flight_call *call; (call = tool_flight_begin(&f, now)) != NULL;)
             answers[call - calls] = serve(&server, now);

@@ -13,7 +13,7 @@ static struct tool_bench_plan plan;
 static struct tool_load_block block;
 
 /* 98 lookups of 10 keys in 100 us each, one that ran into its deadline and one that was refused; 4 echoes. */
-static int fill(void **state)
+static int load_report_fill(void **state)
 {
     char error[128];
     plan = (struct tool_bench_plan){.clients = 2, .rate = 100, .in_flight = 4, .wire_dtype = MR_F32};
@@ -35,7 +35,7 @@ static int fill(void **state)
     return 0;
 }
 
-TEST(test_counts, fill)
+TEST(test_counts, load_report_fill)
 {
     const struct tool_op_stats *lookup = &block.stats.ops[TOOL_LOOKUP];
     assert_int_equal(lookup->counts[TOOL_ENDED], 100);
@@ -50,7 +50,7 @@ TEST(test_counts, fill)
     assert_int_equal(block.stats.warm_up, 1);
 }
 
-TEST(test_windows_and_sums, fill)
+TEST(test_windows_and_sums, load_report_fill)
 {
     static struct tool_load_stats both, window;
     struct tool_op_stats sum;
@@ -95,7 +95,7 @@ static void write_failures(FILE *out)
     tool_load_failures(out, &block, "lookup: 10.0.0.1:7700 core 0: away");
 }
 
-TEST(test_text, fill)
+TEST(test_text, load_report_fill)
 {
     static const char *const lines[] = {
         "calls/s",
@@ -114,7 +114,7 @@ TEST(test_text, fill)
     expect_written(write_failures, failures, sizeof(failures) / sizeof(*failures));
 }
 
-TEST(test_what_could_not_be_sent, fill)
+TEST(test_what_could_not_be_sent, load_report_fill)
 {
     static const char *const says[] = {
         "did not keep up with --rate: 2 calls that were due could not be sent, and sending was 1.5 s behind"};
@@ -149,7 +149,7 @@ static double real(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-TEST(test_json, fill)
+TEST(test_json, load_report_fill)
 {
     json_t *json = tool_load_block_json(&plan, &block, true);
     const json_t *ops = json_object_get(json, "ops"), *lookup = json_object_get(ops, "lookup");

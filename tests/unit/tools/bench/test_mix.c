@@ -11,7 +11,7 @@ static struct tool_mix mix;
 static struct tool_range range;
 static char error_text[256];
 
-static void parse(const char *text)
+static void mix_parse(const char *text)
 {
     if (!tool_mix_parse(text, &mix, error_text, sizeof(error_text)))
         fail_msg("%s: %s", text, error_text);
@@ -33,13 +33,13 @@ static void refuse(const char *text, const char *says)
 
 TEST(test_mixes)
 {
-    parse("lookup=80,push=15,echo=5");
+    mix_parse("lookup=80,push=15,echo=5");
     assert_int_equal(mix.weights[TOOL_LOOKUP], 80);
     assert_int_equal(mix.weights[TOOL_PUSH], 15);
     assert_int_equal(mix.weights[TOOL_ECHO], 5);
     assert_int_equal(mix.weights[TOOL_BAGS], 0);
     assert_int_equal(mix.total, 100);
-    parse("bags=1,variable=1000000,variable-push=0");
+    mix_parse("bags=1,variable=1000000,variable-push=0");
     assert_int_equal(mix.weights[TOOL_BAGS], 1);
     assert_int_equal(mix.weights[TOOL_VARIABLE], 1000000);
     assert_int_equal(mix.weights[TOOL_LOOKUP], 0);
@@ -71,7 +71,7 @@ TEST(test_draws)
 {
     uint32_t counts[TOOL_OPS] = {0};
     uint64_t random = 4;
-    parse("lookup=70,push=20,variable=9,echo=1");
+    mix_parse("lookup=70,push=20,variable=9,echo=1");
     for (uint32_t i = 0; i < DRAWS; i++)
         counts[tool_mix_draw(&mix, &random)]++;
     for (uint32_t op = 0; op < TOOL_OPS; op++) {
@@ -86,7 +86,7 @@ TEST(test_names)
         char text[64];
         uint64_t random = 1;
         snprintf(text, sizeof(text), "%s=3", tool_op_name((enum tool_op)op));
-        parse(text);
+        mix_parse(text);
         assert_int_equal(tool_mix_draw(&mix, &random), op);
     }
 }

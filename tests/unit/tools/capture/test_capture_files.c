@@ -10,13 +10,13 @@ enum { MIB = 1 << 20, PACKET_BYTES = 9000 };
 
 static uint8_t content[8 * MIB];
 
-static void begin(void *arg, struct pcapng *out)
+static void capture_files_begin(void *arg, struct pcapng *out)
 {
     pcapng_add_section(out, &(struct pcapng_section){.program = "test"});
     pcapng_add_interface(out, &(struct pcapng_interface){.link_type = 1, .name = arg});
 }
 
-static void end(void *arg, struct pcapng *out)
+static void capture_files_end(void *arg, struct pcapng *out)
 {
     (void)arg;
     pcapng_add_statistics(out, &(struct pcapng_statistics){.interface = 0});
@@ -25,7 +25,8 @@ static void end(void *arg, struct pcapng *out)
 static struct capture_files files_of(const char *path)
 {
     static char name[] = "core 0";
-    return (struct capture_files){.path = path, .begin = begin, .end = end, .arg = name};
+    return (struct capture_files){
+        .path = path, .begin = capture_files_begin, .end = capture_files_end, .arg = name};
 }
 
 /* Counts the packets of a whole file: a section, an interface, packets, statistics; -1: there is none. */

@@ -30,7 +30,7 @@ static struct mr_packet_header *header_of(struct packet *p)
     return (struct mr_packet_header *)(void *)p->bytes;
 }
 
-static struct packet make(uint8_t type, uint16_t flags, uint64_t call_id)
+static struct packet dissector_make(uint8_t type, uint16_t flags, uint64_t call_id)
 {
     struct packet p = {.count = MR_HEADER_BYTES, .is_sent = (flags & MR_FLAG_REPLY) != 0};
     *header_of(&p) = (struct mr_packet_header){.magic = MR_MAGIC,
@@ -87,7 +87,7 @@ static void add_cut(const struct packet *p, uint32_t snap)
                                               .is_sent = p->is_sent});
 }
 
-static void add(const struct packet *p)
+static void dissector_add(const struct packet *p)
 {
     add_cut(p, UINT32_MAX);
 }
@@ -173,43 +173,43 @@ TEST(packets_of_each_type, set_up, tear_down)
     struct packet p;
     for (uint32_t has_cookie = 0; has_cookie < 2; has_cookie++) {
         const struct mr_hello hello = {.cookie = {(uint8_t)has_cookie}};
-        append((p = make(MR_PACKET_HELLO, 0, 5), &p), &hello, sizeof(hello));
-        add(&p);
+        append((p = dissector_make(MR_PACKET_HELLO, 0, 5), &p), &hello, sizeof(hello));
+        dissector_add(&p);
     }
-    append((p = make(MR_PACKET_RETRY, 0, 5), &p), &(struct mr_retry){{1}}, sizeof(struct mr_retry));
-    add(&p);
-    append((p = make(MR_PACKET_ACCEPT, 0, 5), &p), &(struct mr_accept_long){.accept.session_id = SESSION},
-           sizeof(struct mr_accept_long));
-    add(&p);
-    p = make(MR_PACKET_DATA, 0, 7);
+    append((p = dissector_make(MR_PACKET_RETRY, 0, 5), &p), &(struct mr_retry){{1}}, sizeof(struct mr_retry));
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_ACCEPT, 0, 5), &p),
+           &(struct mr_accept_long){.accept.session_id = SESSION}, sizeof(struct mr_accept_long));
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_DATA, 0, 7);
     append_message(&p, &(struct mr_preamble){.op = MR_OP_LOOKUP, .table = 1}, &tensor, 1);
-    add(&p);
-    append((p = make(MR_PACKET_ACK, MR_FLAG_REPLY, 7), &p), &ack, sizeof(ack));
-    add(&p);
-    append((p = make(MR_PACKET_ACK, 0, 9), &p), &none, sizeof(none));
-    add(&p);
-    append((p = make(MR_PACKET_ACK, MR_FLAG_REPLY, 0), &p), &none, sizeof(none));
-    add(&p);
-    append((p = make(MR_PACKET_RESEND, MR_FLAG_REPLY, 7), &p), &more, sizeof(more));
-    add(&p);
-    p = make(MR_PACKET_BUSY, 0, 7);
-    add(&p);
-    p = make(MR_PACKET_RESET, 0, 0);
-    add(&p);
-    p = make(MR_PACKET_BYE, 0, 0);
-    add(&p);
-    p = make(MR_PACKET_PING, MR_FLAG_PROBE, 7);
-    add(&p);
-    append((p = make(MR_PACKET_PATH, 0, 1), &p), zeros, sizeof(zeros));
-    add(&p);
-    append((p = make(MR_PACKET_PATH, MR_FLAG_REPLY, 0), &p), &word, sizeof(word));
-    add(&p);
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_ACK, MR_FLAG_REPLY, 7), &p), &ack, sizeof(ack));
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_ACK, 0, 9), &p), &none, sizeof(none));
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_ACK, MR_FLAG_REPLY, 0), &p), &none, sizeof(none));
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_RESEND, MR_FLAG_REPLY, 7), &p), &more, sizeof(more));
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_BUSY, 0, 7);
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_RESET, 0, 0);
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_BYE, 0, 0);
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_PING, MR_FLAG_PROBE, 7);
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_PATH, 0, 1), &p), zeros, sizeof(zeros));
+    dissector_add(&p);
+    append((p = dissector_make(MR_PACKET_PATH, MR_FLAG_REPLY, 0), &p), &word, sizeof(word));
+    dissector_add(&p);
     p = (struct packet){.count = sizeof(struct mr_version_answer)};
     memcpy(
         p.bytes,
         &(struct mr_version_answer){.magic = MR_MAGIC, .version = 4, .type = MR_PACKET_VERSION, .asked = 5},
         p.count);
-    add(&p);
+    dissector_add(&p);
     decode(*state, INFO);
     expect_lines(lines, sizeof(lines) / sizeof(*lines));
     decode(*state, "-Y 'millrace.resend || millrace.busy || millrace.reset' -T fields -e millrace.type");
@@ -246,18 +246,18 @@ TEST(every_name_is_known, set_up, tear_down)
     uint32_t n = 0;
     struct packet p;
     for (size_t i = 0; i < COUNT(ops); i++) {
-        p = make(MR_PACKET_DATA, 0, n + 1);
+        p = dissector_make(MR_PACKET_DATA, 0, n + 1);
         append_message(&p, &(struct mr_preamble){.op = (uint8_t)ops[i].value}, NULL, 0);
-        add(&p);
+        dissector_add(&p);
         (void)snprintf(lines[n], sizeof(lines[n]), "DATA %s %u", ops[i].name, n + 1);
         n++;
     }
     for (size_t i = 0; i < COUNT(statuses); i++) {
         const bool is_ok = statuses[i].value == 0;
-        p = make(MR_PACKET_DATA, MR_FLAG_REPLY, n + 1);
+        p = dissector_make(MR_PACKET_DATA, MR_FLAG_REPLY, n + 1);
         append_message(&p, &(struct mr_preamble){.op = MR_OP_ECHO, .status = (uint16_t)statuses[i].value},
                        NULL, 0);
-        add(&p);
+        dissector_add(&p);
         (void)snprintf(lines[n], sizeof(lines[n]), "DATA echo reply%s%s %u", is_ok ? "" : " ",
                        is_ok ? "" : statuses[i].name, n + 1);
         n++;
@@ -265,9 +265,9 @@ TEST(every_name_is_known, set_up, tear_down)
     for (size_t i = 0; i < COUNT(dtypes); i++) {
         static const uint64_t data[6];
         struct mr_tensor tensor = mr_tensor_2d((enum mr_dtype)dtypes[i].value, 2, 3, data);
-        p = make(MR_PACKET_DATA, 0, n + 1);
+        p = dissector_make(MR_PACKET_DATA, 0, n + 1);
         append_message(&p, &(struct mr_preamble){.op = MR_OP_ECHO}, &tensor, 1);
-        add(&p);
+        dissector_add(&p);
         (void)snprintf(lines[n], sizeof(lines[n]), "DATA echo %u %s[2, 3]", n + 1, dtypes[i].name);
         n++;
     }
@@ -293,28 +293,28 @@ TEST(bundles_segments_and_what_comes_again, set_up, tear_down)
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 2, keys), text = mr_tensor_1d(MR_U8, 4, "oops");
     struct mr_tensor push[4] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &head), lookup,
                                 mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 2, 1, rows)};
-    struct packet p = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    struct packet p = dissector_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     append(&p, &(struct mr_frame){.call_id = 20, .message_bytes = 32}, sizeof(struct mr_frame));
     append_message(&p, &(struct mr_preamble){.op = MR_OP_ECHO}, NULL, 0);
     append(&p, &(struct mr_frame){.call_id = 21, .message_bytes = 80}, sizeof(struct mr_frame));
     append_message(&p, &(struct mr_preamble){.op = MR_OP_LOOKUP, .table = 1}, &lookup, 1);
-    add(&p);
-    p = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     append(&p, &(struct mr_frame){.call_id = 21, .message_bytes = 80}, sizeof(struct mr_frame));
     append_message(&p, &(struct mr_preamble){.op = MR_OP_LOOKUP, .table = 1}, &lookup, 1);
-    add(&p); /* again */
-    p = make(MR_PACKET_DATA, 0, 30);
+    dissector_add(&p); /* again */
+    p = dissector_make(MR_PACKET_DATA, 0, 30);
     append_message(&p, &(struct mr_preamble){.op = MR_OP_PUSH_GRAD}, push, 4);
     for (uint16_t i = 0; i < 4; i++) {
         header_of(&p)->segment_bytes = header_of(&p)->payload_bytes;
         header_of(&p)->message_bytes = header_of(&p)->payload_bytes * 3u;
         header_of(&p)->segment_number = i == 2 ? 1 : i;
         if (i < 3)
-            add(&p); /* the last one again */
+            dissector_add(&p); /* the last one again */
     }
-    p = make(MR_PACKET_DATA, MR_FLAG_REPLY, 30);
+    p = dissector_make(MR_PACKET_DATA, MR_FLAG_REPLY, 30);
     append_message(&p, &(struct mr_preamble){.op = MR_OP_PUSH_GRAD, .status = MR_UNKNOWN_TABLE}, &text, 1);
-    add(&p);
+    dissector_add(&p);
     decode(*state, INFO);
     expect_lines(lines, sizeof(lines) / sizeof(*lines));
     decode(*state, "-Y millrace.again -T fields -e frame.number");
@@ -332,7 +332,7 @@ TEST(cut_packets, set_up, tear_down)
 {
     const uint64_t keys[3] = {1, 2, 3};
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 3, keys);
-    struct packet p = make(MR_PACKET_DATA, 0, 7);
+    struct packet p = dissector_make(MR_PACKET_DATA, 0, 7);
     append_message(&p, &(struct mr_preamble){.op = MR_OP_LOOKUP}, &tensor, 1);
     for (uint32_t snap = MR_HEADER_BYTES; snap <= p.count; snap++)
         add_cut(&p, snap);
@@ -345,10 +345,10 @@ TEST(cut_packets, set_up, tear_down)
 
 TEST(wrong_lengths_are_said, set_up, tear_down)
 {
-    struct packet p = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    struct packet p = dissector_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     append(&p, &(struct mr_frame){.call_id = 1, .message_bytes = 4000}, sizeof(struct mr_frame));
     append_message(&p, &(struct mr_preamble){.op = MR_OP_ECHO}, NULL, 0);
-    add(&p);
+    dissector_add(&p);
     decode(*state, "-Y millrace.malformed -T fields -e frame.number");
     expect_lines((const char *const[]){"1"}, 1);
 }
@@ -357,8 +357,8 @@ TEST(wrong_lengths_are_said, set_up, tear_down)
 TEST(a_second_one_is_passed_over, set_up, tear_down)
 {
     char how[512], path[256];
-    struct packet p = make(MR_PACKET_PING, 0, 1);
-    add(&p);
+    struct packet p = dissector_make(MR_PACKET_PING, 0, 1);
+    dissector_add(&p);
     (void)snprintf(how, sizeof(how), "-X lua_script:%s -T fields -e millrace.type", dissector);
     decode(*state, how);
     expect_lines((const char *const[]){"10"}, 1);
@@ -372,14 +372,14 @@ TEST(a_second_one_is_passed_over, set_up, tear_down)
 
 TEST(other_datagrams_are_left_alone, set_up, tear_down)
 {
-    struct packet p = make(MR_PACKET_PING, 0, 1);
+    struct packet p = dissector_make(MR_PACKET_PING, 0, 1);
     p.bytes[0] = 'x';
-    add(&p);
-    p = make(77, 0, 1); /* no type */
-    add(&p);
-    p = make(MR_PACKET_PING, 0, 1);
+    dissector_add(&p);
+    p = dissector_make(77, 0, 1); /* no type */
+    dissector_add(&p);
+    p = dissector_make(MR_PACKET_PING, 0, 1);
     header_of(&p)->payload_bytes = 5; /* no such length */
-    add(&p);
+    dissector_add(&p);
     decode(*state, "-Y millrace");
     assert_string_equal(output, "");
 }

@@ -14,7 +14,7 @@ enum { LINKS = 3, LAST = CHAIN_FIRST + LINKS - 1 };
 
 static const char *const nodes[] = {"a", "b"};
 
-static void make(const char *directory)
+static void ckpt_cluster_make(const char *directory)
 {
     char path[PS_PATH_BYTES];
     assert_true(ps_path_join(directory, "a", path));
@@ -27,7 +27,7 @@ TEST(is_listed_and_verified, temporary_directory_setup, temporary_directory_tear
 {
     const char *directory = *state;
     char path[PS_PATH_BYTES];
-    make(directory);
+    ckpt_cluster_make(directory);
     assert_int_equal(ckpt_run("list %s --json --verify", directory), 0);
     json_t *list = ckpt_json();
     assert_int_equal(json_array_size(list), 1);
@@ -57,7 +57,7 @@ static uint64_t rows_of(const json_t *info, size_t feature)
 TEST(info_counts_each_row_once, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
-    make(directory);
+    ckpt_cluster_make(directory);
     assert_int_equal(ckpt_run("info %s/CLUSTER-%d --json", directory, LAST), 0);
     json_t *info = ckpt_json();
     assert_int_equal(rows_of(info, 0), chain_rows(LINKS, 1));
@@ -74,7 +74,7 @@ TEST(info_counts_each_row_once, temporary_directory_setup, temporary_directory_t
 TEST(content_is_that_of_its_parts, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
-    make(directory);
+    ckpt_cluster_make(directory);
     assert_int_equal(ckpt_run("diff %s/CLUSTER-%d %s/a/ckpt-%d", directory, LAST, directory, LAST), 0);
     assert_int_equal(ckpt_run("diff %s/CLUSTER-%d %s/a/ckpt-%d", directory, LAST, directory, CHAIN_FIRST), 3);
     assert_int_equal(ckpt_run("export %s --table a --out %s/whole.npy", directory, directory), 0);
@@ -95,7 +95,7 @@ TEST(content_is_that_of_its_parts, temporary_directory_setup, temporary_director
 TEST(is_copied_whole, temporary_directory_setup, temporary_directory_teardown)
 {
     const char *directory = *state;
-    make(directory);
+    ckpt_cluster_make(directory);
     assert_int_equal(ckpt_run("pull %s %s/copy", directory, directory), 0);
     ckpt_expect("copy/CLUSTER-13: ");
     assert_int_equal(ckpt_run("verify %s/copy", directory), 0);

@@ -27,7 +27,7 @@ static void write_npy(const char *directory, const char *name, char path[256], e
 static uint64_t keys[ROWS];
 static float values[ROWS * DIM];
 
-static void fill(const char *directory)
+static void ckpt_import_rows_fill(const char *directory)
 {
     for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
@@ -53,7 +53,7 @@ TEST(test_rows_as_tables_store_them, temporary_directory_setup, temporary_direct
     struct ckpt_import_rows r;
     uint64_t got_keys[CKPT_IMPORT_ROWS];
     static float rows[CKPT_IMPORT_ROWS * (DIM + 1)];
-    fill(*state);
+    ckpt_import_rows_fill(*state);
     open_table(&r, MR_F32);
     assert_int_equal(r.count, ROWS);
     assert_int_equal(r.dim, DIM);
@@ -74,14 +74,13 @@ static void expect_keys_refused(const char *says, uint64_t memory_bytes)
     struct ckpt_import_rows r;
     open_table(&r, MR_F32);
     assert_false(ckpt_import_check_keys(&r, memory_bytes, text));
-    if (!strstr(text, says))
-        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    assert_says(text, says);
     ckpt_import_close(&r);
 }
 
 TEST(test_keys_that_come_twice, temporary_directory_setup, temporary_directory_teardown)
 {
-    fill(*state);
+    ckpt_import_rows_fill(*state);
     keys[2999] = keys[17];
     write_npy(*state, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof(keys));
     expect_keys_refused("is there twice, the second time at 2999", 1 << 20);
@@ -101,14 +100,13 @@ static void expect_row_refused(enum mr_dtype dtype, const char *says)
     open_table(&r, dtype);
     assert_true(ckpt_import_read(&r, 0, 1, got_keys, (uint8_t *)rows, text));
     assert_false(ckpt_import_read(&r, 0, 3, got_keys, (uint8_t *)rows, text));
-    if (!strstr(text, says))
-        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    assert_says(text, says);
     ckpt_import_close(&r);
 }
 
 TEST(test_values_that_are_no_numbers_of_the_table, temporary_directory_setup, temporary_directory_teardown)
 {
-    fill(*state);
+    ckpt_import_rows_fill(*state);
     values[2 * DIM + 1] = 70000;
     write_npy(*state, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof(values));
     expect_row_refused(MR_F16, "[2, 1] is 70000, more than f16 can hold");
@@ -121,14 +119,13 @@ static void expect_open_refused(const char *says)
 {
     struct ckpt_import_rows r;
     assert_false(ckpt_import_open(&r, keys_path, values_path, text));
-    if (!strstr(text, says))
-        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    assert_says(text, says);
 }
 
 TEST(test_files_that_do_not_belong_together, temporary_directory_setup, temporary_directory_teardown)
 {
     struct ckpt_import_rows r;
-    fill(*state);
+    ckpt_import_rows_fill(*state);
     write_npy(*state, "k.npy", keys_path, MR_U64, ROWS - 1, 0, keys, sizeof(keys) - 8);
     expect_open_refused("they must be as many");
     write_npy(*state, "k.npy", keys_path, MR_F64, ROWS, 0, keys, sizeof(keys));

@@ -49,8 +49,8 @@ static enum mr_status see_small(void *arg, const struct ps_record *record, const
     return MR_OK;
 }
 
-static void check(const char *directory, uint32_t links, uint32_t feature, uint64_t memory_bytes,
-                  bool many_passes)
+static void ckpt_live_check(const char *directory, uint32_t links, uint32_t feature, uint64_t memory_bytes,
+                            bool many_passes)
 {
     static struct found found;
     struct ckpt_chain chain;
@@ -84,23 +84,23 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
 TEST(test_a_full, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, 1);
-    check(*state, 1, 0, 0, false);
-    check(*state, 1, 2, 0, false);
+    ckpt_live_check(*state, 1, 0, 0, false);
+    ckpt_live_check(*state, 1, 2, 0, false);
 }
 
 TEST(test_a_chain, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, LINKS);
-    check(*state, LINKS, 0, 16 << 20, false);
-    check(*state, LINKS, 1, 16 << 20, false);
-    check(*state, LINKS, 2, 16 << 20, false);
+    ckpt_live_check(*state, LINKS, 0, 16 << 20, false);
+    ckpt_live_check(*state, LINKS, 1, 16 << 20, false);
+    ckpt_live_check(*state, LINKS, 2, 16 << 20, false);
 }
 
 TEST(test_a_chain_in_little_memory, temporary_directory_setup, temporary_directory_teardown)
 {
     chain_write(*state, LINKS);
-    check(*state, LINKS, 0, 0, true);
-    check(*state, LINKS, 1, 0, true);
+    ckpt_live_check(*state, LINKS, 0, 0, true);
+    ckpt_live_check(*state, LINKS, 1, 0, true);
 }
 
 static void expect_refused(const char *directory, uint64_t id, enum mr_status expected, const char *says)
@@ -108,8 +108,7 @@ static void expect_refused(const char *directory, uint64_t id, enum mr_status ex
     struct ckpt_chain chain = {0};
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(ckpt_chain_open(directory, id, &chain, text), expected);
-    if (!strstr(text, says))
-        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    assert_says(text, says);
     assert_null(chain.files.links);
 }
 

@@ -11,7 +11,7 @@
 
 #define S UINT64_C(1000000)
 
-static void check(const struct ckpt_progress *p, const char *expected)
+static void ckpt_progress_check(const struct ckpt_progress *p, const char *expected)
 {
     char line[CKPT_PROGRESS_BYTES];
     ckpt_progress_text(p, line);
@@ -21,19 +21,19 @@ static void check(const struct ckpt_progress *p, const char *expected)
 TEST(it_says_how_fast_and_how_long_yet)
 {
     struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MR_MIB, .noted_us = 5 * S};
-    check(&p, "copy: 0 B of 3.9 GiB, 0 %");
+    ckpt_progress_check(&p, "copy: 0 B of 3.9 GiB, 0 %");
     p.done_bytes = 200 * MR_MIB;
     ckpt_progress_note(&p, 6 * S);
-    check(&p, "copy: 200.0 MiB of 3.9 GiB, 5 %, 200.0 MiB/s, 19 s left");
+    ckpt_progress_check(&p, "copy: 200.0 MiB of 3.9 GiB, 5 %, 200.0 MiB/s, 19 s left");
     p.done_bytes = 3900 * MR_MIB;
-    check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 200.0 MiB/s, 0 s left");
+    ckpt_progress_check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 200.0 MiB/s, 0 s left");
     p.bytes_per_s = (double)MR_MIB / 10;
-    check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 102.4 KiB/s, 17 min left");
+    ckpt_progress_check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 102.4 KiB/s, 17 min left");
     p.bytes_per_s = (double)MR_MIB / 200;
-    check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 5.1 KiB/s, 5.6 h left");
+    ckpt_progress_check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 5.1 KiB/s, 5.6 h left");
     p.bytes_per_s = 1;
     p.total_bytes = UINT64_MAX;
-    check(&p, "copy: 3.8 GiB of 16.0 EiB, 0 %, 1 B/s, years left");
+    ckpt_progress_check(&p, "copy: 3.8 GiB of 16.0 EiB, 0 %, 1 B/s, years left");
 }
 
 /* Half a minute at another rate, and that is the rate; one moment is not. */

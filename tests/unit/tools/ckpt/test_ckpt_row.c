@@ -90,7 +90,7 @@ TEST(test_unknown_optimizers_are_named)
     assert_non_null(strstr(ckpt_row_of(&feature, &row), "optimizer"));
 }
 
-static void make(const struct mr_feature *feature, const void *values, uint32_t *stored)
+static void make_ckpt(const struct mr_feature *feature, const void *values, uint32_t *stored)
 {
     struct ckpt_row_maker maker;
     ckpt_row_maker_init(&maker, feature);
@@ -107,7 +107,7 @@ TEST(test_rows_start_as_tables_make_them)
     (void)row_of(MR_F32, MR_OPT_ADAGRAD, MR_EVICT_AGE, &feature);
     feature.optimizer_args[0] = 0.25f;
     memset(stored, 0xff, sizeof(stored));
-    make(&feature, values, stored);
+    make_ckpt(&feature, values, stored);
     assert_memory_equal(stored, values, sizeof(values));
     assert_int_equal(stored[3], 0); /* seen: when the clock began */
     for (uint32_t i = 0; i < DIM; i++) {
@@ -118,7 +118,7 @@ TEST(test_rows_start_as_tables_make_them)
 
     (void)row_of(MR_BF16, MR_OPT_ADAM, MR_EVICT_LFU, &feature);
     memset(stored, 0xff, sizeof(stored));
-    make(&feature, bf16, stored);
+    make_ckpt(&feature, bf16, stored);
     assert_memory_equal(stored, bf16, sizeof(bf16));
     assert_int_equal(stored[1] >> 16, 0); /* filled up */
     assert_int_equal(stored[2], 0);       /* updates */
@@ -129,7 +129,7 @@ TEST(test_rows_start_as_tables_make_them)
 
     /* FTRL's weights follow from z: it must give the values back. */
     (void)row_of(MR_F32, MR_OPT_FTRL, MR_EVICT_NEVER, &feature);
-    make(&feature, values, stored);
+    make_ckpt(&feature, values, stored);
     const float rate = feature.learning_rate, beta = feature.optimizer_args[1];
     for (uint32_t i = 0; i < DIM; i++) {
         memcpy(&f, &stored[3 + i], sizeof(f));
@@ -154,7 +154,7 @@ TEST(test_the_widest_row_is_made)
     assert_null(ckpt_row_of(&feature, &row));
     assert_int_equal(row.bytes, FLOATS * sizeof(float));
     memset(stored, 0xff, sizeof(stored));
-    make(&feature, values, stored);
+    make_ckpt(&feature, values, stored);
     for (uint32_t i = 0; i < FLOATS; i++)
         assert_int_equal(stored[i], 0);
     assert_int_equal(stored[FLOATS], UINT32_MAX);

@@ -7,7 +7,8 @@
 static char error_text[256];
 
 /* A command line of options, and the feature it makes. */
-static bool make(const char *kind, const char *name, int argc, char **argv, struct mr_feature *out)
+static bool feature_args_make(const char *kind, const char *name, int argc, char **argv,
+                              struct mr_feature *out)
 {
     struct tool_feature_args args;
     struct cli_option rows[TOOL_FEATURE_OPTION_COUNT];
@@ -23,8 +24,8 @@ static bool make(const char *kind, const char *name, int argc, char **argv, stru
 }
 
 #define MAKE(kind, name, out, ...)                                                                           \
-    make(kind, name, (int)(sizeof((char *[]){"x", ##__VA_ARGS__}) / sizeof(char *)),                         \
-         (char *[]){"x", ##__VA_ARGS__, NULL}, out)
+    feature_args_make(kind, name, (int)(sizeof((char *[]){"x", ##__VA_ARGS__}) / sizeof(char *)),            \
+                      (char *[]){"x", ##__VA_ARGS__, NULL}, out)
 
 TEST(test_a_table_with_everything)
 {
@@ -141,8 +142,7 @@ TEST(test_schedules)
 static void expect(bool made, const char *text)
 {
     assert_false(made);
-    if (!strstr(error_text, text))
-        fail_msg("\"%s\" does not say \"%s\"", error_text, text);
+    assert_says(error_text, text);
 }
 
 TEST(test_mistakes_are_named)
@@ -233,7 +233,7 @@ static void expect_options(const struct mr_feature *f, const char *expected)
     char *rest = copy;
     for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
         argv[argc++] = word;
-    assert_true(make("table", "t", argc, argv, &again));
+    assert_true(feature_args_make("table", "t", argc, argv, &again));
     assert_null(mr_feature_diff(f, &again));
 }
 

@@ -23,7 +23,7 @@ static void full_path(const char *path, char out[512])
     }
 }
 
-static void put(const char *path, const char *text)
+static void doctor_facts_put(const char *path, const char *text)
 {
     char full[512];
     full_path(path, full);
@@ -53,35 +53,37 @@ static int teardown(void **state)
 
 TEST(test_a_whole_machine, setup, teardown)
 {
-    put("/proc/meminfo", "HugePages_Total:    1024\nHugePages_Free:      512\nHugepagesize:       2048 kB\n");
-    put("/proc/self/limits", "Max locked memory         65536                65536                bytes\n");
-    put("/proc/self/status", "CapEff:\t0000000000003000\n");
-    put("/proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t: sse4_2 avx2\n");
-    put("/proc/sys/kernel/osrelease", "5.10.0-9-amd64\n");
-    put("/proc/sys/kernel/io_uring_disabled", "2\n");
-    put("/proc/sys/net/core/rmem_max", "212992\n");
-    put("/proc/sys/net/core/wmem_max", "425984\n");
-    put("/proc/net/protocols", "protocol  size\nXDP       1024\nPACKET    1536\n");
-    put("/dev/net/tun", "");
-    put("/sys/devices/system/node/online", "0-1\n");
-    put("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "1024\n");
-    put("/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "0\n");
-    put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
-    put("/sys/devices/system/cpu/online", "0-7\n");
-    put("/sys/devices/system/cpu/isolated", "6-7\n");
-    put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
-    put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave\n");
-    put("/sys/devices/system/cpu/cpufreq/boost", "1\n");
-    put("/sys/class/net/lo/mtu", "65536\n");
-    put("/sys/class/net/ens5/operstate", "up\n");
-    put("/sys/class/net/ens5/mtu", "9001\n");
-    put("/sys/class/net/ens5/device/numa_node", "1\n");
+    doctor_facts_put("/proc/meminfo",
+                     "HugePages_Total:    1024\nHugePages_Free:      512\nHugepagesize:       2048 kB\n");
+    doctor_facts_put("/proc/self/limits",
+                     "Max locked memory         65536                65536                bytes\n");
+    doctor_facts_put("/proc/self/status", "CapEff:\t0000000000003000\n");
+    doctor_facts_put("/proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t: sse4_2 avx2\n");
+    doctor_facts_put("/proc/sys/kernel/osrelease", "5.10.0-9-amd64\n");
+    doctor_facts_put("/proc/sys/kernel/io_uring_disabled", "2\n");
+    doctor_facts_put("/proc/sys/net/core/rmem_max", "212992\n");
+    doctor_facts_put("/proc/sys/net/core/wmem_max", "425984\n");
+    doctor_facts_put("/proc/net/protocols", "protocol  size\nXDP       1024\nPACKET    1536\n");
+    doctor_facts_put("/dev/net/tun", "");
+    doctor_facts_put("/sys/devices/system/node/online", "0-1\n");
+    doctor_facts_put("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "1024\n");
+    doctor_facts_put("/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "0\n");
+    doctor_facts_put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    doctor_facts_put("/sys/devices/system/cpu/online", "0-7\n");
+    doctor_facts_put("/sys/devices/system/cpu/isolated", "6-7\n");
+    doctor_facts_put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    doctor_facts_put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave\n");
+    doctor_facts_put("/sys/devices/system/cpu/cpufreq/boost", "1\n");
+    doctor_facts_put("/sys/class/net/lo/mtu", "65536\n");
+    doctor_facts_put("/sys/class/net/ens5/operstate", "up\n");
+    doctor_facts_put("/sys/class/net/ens5/mtu", "9001\n");
+    doctor_facts_put("/sys/class/net/ens5/device/numa_node", "1\n");
     put_link("/sys/class/net/ens5/device/driver", "../../../bus/pci/drivers/ena");
-    put("/sys/class/net/ens5/queues/rx-0/rps_cpus", "00\n");
-    put("/sys/class/net/ens5/queues/rx-1/rps_cpus", "00\n");
-    put("/sys/class/net/ens5/queues/tx-2/xps_cpus", "00\n");
-    put("/sys/class/net/docker0/mtu", "1500\n");
-    put("/sys/bus/pci/drivers/vfio-pci/new_id", "");
+    doctor_facts_put("/sys/class/net/ens5/queues/rx-0/rps_cpus", "00\n");
+    doctor_facts_put("/sys/class/net/ens5/queues/rx-1/rps_cpus", "00\n");
+    doctor_facts_put("/sys/class/net/ens5/queues/tx-2/xps_cpus", "00\n");
+    doctor_facts_put("/sys/class/net/docker0/mtu", "1500\n");
+    doctor_facts_put("/sys/bus/pci/drivers/vfio-pci/new_id", "");
     put_link("/sys/bus/pci/drivers/vfio-pci/0000:3b:00.0", "../../0000:3b:00.0");
 
     struct doctor_facts f;
@@ -138,7 +140,7 @@ TEST(test_more_nics_than_are_kept, setup, teardown)
     for (uint32_t i = 0; i < DOCTOR_NICS_MAX + 5; i++) {
         char path[64];
         (void)snprintf(path, sizeof(path), "/sys/class/net/veth%u/mtu", i);
-        put(path, "1500\n");
+        doctor_facts_put(path, "1500\n");
     }
     struct doctor_facts f;
     doctor_read(root, &f);

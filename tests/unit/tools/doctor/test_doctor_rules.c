@@ -211,8 +211,7 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
     assert_string_equal(findings.list[1].what, "10.0.0.1:7700: no packet was dropped that should not be");
     assert_string_equal(findings.list[0].check, "steering");
     assert_int_equal(findings.list[0].level, level);
-    if (!strstr(findings.list[0].what, says))
-        fail_msg("\"%s\" does not say \"%s\"", findings.list[0].what, says);
+    assert_says(findings.list[0].what, says);
     assert_non_null(strstr(findings.list[0].fix, fix));
 }
 
@@ -269,10 +268,8 @@ static void expect_carrier(uint64_t carrier, uint64_t virtual_link, enum doctor_
     assert_int_equal(findings.count, 3);
     assert_string_equal(findings.list[1].check, "carrier");
     assert_int_equal(findings.list[1].level, level);
-    if (!strstr(findings.list[1].what, says))
-        fail_msg("\"%s\" does not say \"%s\"", findings.list[1].what, says);
-    if (!strstr(findings.list[1].fix, fix))
-        fail_msg("\"%s\" does not say \"%s\"", findings.list[1].fix, fix);
+    assert_says(findings.list[1].what, says);
+    assert_says(findings.list[1].fix, fix);
 }
 
 TEST(test_a_running_server_tells_what_carries_its_packets)

@@ -50,7 +50,7 @@ static const struct counter busy[] = {
 static struct tool_cycles_sample before, now;
 static struct tool_cycles c;
 
-static struct tool_cycles_counter *find(struct tool_cycles_sample *s, const char *name)
+static struct tool_cycles_counter *core_cycles_find(struct tool_cycles_sample *s, const char *name)
 {
     for (uint32_t i = 0; i < s->count; i++)
         if (strcmp(s->list[i].name, name) == 0)
@@ -82,9 +82,9 @@ static const char *printed(void (*print)(const struct tool_cycles *c, uint32_t c
 
 TEST(only_what_is_needed_is_kept, setup)
 {
-    assert_null(find(&now, "port.loops"));
-    assert_null(find(&now, "table.keys_missing"));
-    assert_int_equal(find(&now, "wire.rx_packets")->value, 1000100);
+    assert_null(core_cycles_find(&now, "port.loops"));
+    assert_null(core_cycles_find(&now, "table.keys_missing"));
+    assert_int_equal(core_cycles_find(&now, "wire.rx_packets")->value, 1000100);
     tool_cycles_visit(&now, "phase.a_name_that_is_longer_than_any_counter_has", 1);
     assert_int_equal(now.count, before.count);
     for (uint32_t i = 0; i < 2 * TOOL_CYCLES_COUNTERS_MAX; i++)
@@ -125,15 +125,15 @@ TEST(hardware_is_told_a_packet_and_a_key, setup)
 
 TEST(without_hardware_it_says_why, setup)
 {
-    find(&now, "cpu.events")->value = 0;
-    find(&now, "cpu.events_state")->value = 3;
+    core_cycles_find(&now, "cpu.events")->value = 0;
+    core_cycles_find(&now, "cpu.events_state")->value = 3;
     const char *text = printed(tool_cycles_cpu);
     assert_non_null(strstr(text, "core 5: hardware counters: none: the server's machine has none"));
     assert_null(strstr(text, "instructions"));
     assert_non_null(strstr(text, "ran 95.0%"));
-    find(&now, "cpu.events_state")->value = 4;
+    core_cycles_find(&now, "cpu.events_state")->value = 4;
     assert_non_null(strstr(printed(tool_cycles_cpu), "perf_event_paranoid"));
-    find(&now, "cpu.events_state")->value = 99;
+    core_cycles_find(&now, "cpu.events_state")->value = 99;
     assert_non_null(strstr(printed(tool_cycles_cpu), "none that this version knows of"));
 }
 
@@ -167,8 +167,8 @@ TEST(json_has_it_all, setup)
 
 TEST(nothing_is_shown_of_another_start, setup)
 {
-    find(&now, "phase.gather")->value = 0;
-    find(&before, "phase.gather")->value = 1;
+    core_cycles_find(&now, "phase.gather")->value = 0;
+    core_cycles_find(&before, "phase.gather")->value = 1;
     assert_false(tool_cycles_between(&before, &now, &c));
 }
 

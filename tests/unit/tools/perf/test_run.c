@@ -27,7 +27,7 @@ static int tear_down(void **state)
     return temporary_directory_remove(directory);
 }
 
-static struct tool_run_writer *begin(uint32_t interval_ms)
+static struct tool_run_writer *run_begin(uint32_t interval_ms)
 {
     struct tool_run_writer *w = tool_run_create(path);
     assert_non_null(w);
@@ -45,7 +45,7 @@ static void sample(struct tool_run_writer *w, uint64_t time_ms, uint32_t core, i
                                             (int)core, "v", 0, (json_int_t)calls, 1, (json_int_t)rows)));
 }
 
-static struct tool_run *load(void)
+static struct tool_run *run_load(void)
 {
     struct tool_run *run = tool_run_load(path, error_text, sizeof(error_text));
     if (run == NULL)
@@ -55,13 +55,13 @@ static struct tool_run *load(void)
 
 TEST(counters_become_rates_of_cores_and_of_all, set_up, tear_down)
 {
-    struct tool_run_writer *w = begin(100);
+    struct tool_run_writer *w = run_begin(100);
     for (uint32_t i = 0; i < 20; i++) {
         sample(w, i * 100, 0, i == 0 ? 5000 : 10, i == 0 ? 7 : 0);
         sample(w, i * 100, 1, i == 0 ? 9000 : 30, i == 0 ? 0 : 1);
     }
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     const int calls = tool_run_counter(run, "wire.calls_served"), rows = tool_run_counter(run, "table.rows");
     assert_int_equal(run->bin_count, 20);
     assert_int_equal(run->core_count, 2);
@@ -93,7 +93,7 @@ TEST(counters_may_be_written_in_any_way, set_up, tear_down)
         gzprintf(file, ways[i], 100 * i);
     gzprintf(file, "{\"t\":500,\"c\":0,\"v\":[]}\n{\"t\":600,\"c\":0,\"v\":[0,1234567890123456789,1,-2]}\n");
     gzclose(file);
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     assert_true(tool_run_value(run, 0, 0, 3) == 40);
     assert_true(tool_run_value(run, 1, 0, 3) == -8);
     assert_true(tool_run_value(run, 0, 0, 4) == 40);
@@ -107,7 +107,7 @@ TEST(counters_may_be_written_in_any_way, set_up, tear_down)
 TEST(long_runs_get_longer_steps, set_up, tear_down)
 {
     enum { SAMPLES = 5000 };
-    struct tool_run_writer *w = begin(10);
+    struct tool_run_writer *w = run_begin(10);
     for (uint64_t i = 0; i < SAMPLES; i++) {
         sample(w, i * 10, 0, 3, 0);
         assert_true(tool_run_write(w, json_pack("{s:I, s:i, s:s, s:s, s:i, s:i, s:[i, i]}", "t",
@@ -115,7 +115,7 @@ TEST(long_runs_get_longer_steps, set_up, tear_down)
                                                 "sum", 2000, "max", 1000, "b", 300, 2)));
     }
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     assert_int_equal(run->step_ms, 160);
     assert_true(run->bin_count <= TOOL_RUN_BINS && run->bin_count > TOOL_RUN_BINS / 2);
     const int calls = tool_run_counter(run, "wire.calls_served");
@@ -136,7 +136,7 @@ TEST(long_runs_get_longer_steps, set_up, tear_down)
 /* A server that was started again begins at 0; a core that came later has not risen before. */
 TEST(restarts_and_late_cores_are_no_peaks, set_up, tear_down)
 {
-    struct tool_run_writer *w = begin(100);
+    struct tool_run_writer *w = run_begin(100);
     for (uint32_t i = 0; i < 10; i++) {
         sample(w, i * 100, 0, i == 0 ? 1000 : i == 5 ? -1040 : 10, 0);
         if (i >= 3)
@@ -145,7 +145,7 @@ TEST(restarts_and_late_cores_are_no_peaks, set_up, tear_down)
     assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:b}", "t", 1000, "c", 1, "away", 1)));
     assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 1000, "mark", "epoch 2")));
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     const int calls = tool_run_counter(run, "wire.calls_served");
     for (uint32_t bin = 0; bin < run->bin_count; bin++) {
         assert_true(tool_run_rate(run, calls, 0, bin) <= 100 + 1e-6);
@@ -173,7 +173,7 @@ TEST(slow_calls_come_with_the_run, set_up, tear_down)
         w, json_pack("{s:i, s:i, s:{s:i, s:s}}", "t", 800, "c", 0, "call", "total", 4999, "op", "echo")));
     assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:i}", "t", 900, "c", 0, "calls_lost", 3)));
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     assert_int_equal(run->calls.slow_ns, 5000);
     assert_int_equal(run->calls.count, 2);
     assert_int_equal(run->calls.slow, 1);
@@ -187,7 +187,7 @@ TEST(slow_calls_come_with_the_run, set_up, tear_down)
 
 TEST(what_is_damaged_or_unknown_does_no_harm, set_up, tear_down)
 {
-    struct tool_run_writer *w = begin(100);
+    struct tool_run_writer *w = run_begin(100);
     sample(w, 0, 0, 1, 1);
     assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 50, "something", "new")));
     assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:[i, i, s]}", "t", 60, "c", 99999, "v", 0, 5, "x")));
@@ -197,7 +197,7 @@ TEST(what_is_damaged_or_unknown_does_no_harm, set_up, tear_down)
                                             "phase", "work", "b", 4000, 1)));
     sample(w, 100, 0, 1, 1);
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     assert_true(tool_run_value(run, 0, -1, 1) == 2);
     tool_run_free(run);
 }
@@ -205,7 +205,7 @@ TEST(what_is_damaged_or_unknown_does_no_harm, set_up, tear_down)
 /* A recorder that was killed leaves what it had flushed. */
 TEST(a_file_without_its_end_is_read, set_up, tear_down)
 {
-    struct tool_run_writer *w = begin(100);
+    struct tool_run_writer *w = run_begin(100);
     for (uint32_t i = 0; i < 50; i++)
         sample(w, i * 100, 0, 1, 0);
     assert_true(tool_run_flush(w));
@@ -217,7 +217,7 @@ TEST(a_file_without_its_end_is_read, set_up, tear_down)
     f = fopen(path, "we");
     assert_int_equal(fwrite(bytes, 1, count, f), count);
     assert_int_equal(fclose(f), 0);
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     assert_int_equal(run->bin_count, 50);
     tool_run_free(run);
 }
@@ -244,7 +244,7 @@ TEST(what_a_run_says_gives_a_terminal_no_commands, set_up, tear_down)
     assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 70, "mark", "\033c")));
     sample(w, 100, 0, 1, 0);
     assert_true(tool_run_close(w));
-    struct tool_run *run = load();
+    struct tool_run *run = run_load();
     FILE *out = open_memstream(&text, &bytes);
     tool_run_print(run, "run.mrp", out);
     tool_run_csv(run, out);

@@ -7,7 +7,8 @@
 
 static char seen[1024];
 
-static void note(void *arg, const char *node, const char *name, const char *before, const char *after)
+static void run_facts_note(void *arg, const char *node, const char *name, const char *before,
+                           const char *after)
 {
     const size_t at = strlen(seen);
     (void)arg;
@@ -22,7 +23,7 @@ static uint32_t differ(const char *before, const char *after)
     assert_non_null(a.header);
     assert_non_null(b.header);
     seen[0] = '\0';
-    const uint32_t count = tool_run_facts_differ(&a, &b, note, NULL);
+    const uint32_t count = tool_run_facts_differ(&a, &b, run_facts_note, NULL);
     json_decref(a.header);
     json_decref(b.header);
     return count;

@@ -60,7 +60,7 @@ static struct read read_back(void)
     return r;
 }
 
-static void add(uint64_t time_ms, uint64_t total_ns, uint32_t count)
+static void slow_lines_add(uint64_t time_ms, uint64_t total_ns, uint32_t count)
 {
     const struct mr_recent_call call = {.total_ns = total_ns, .op = "echo", .client = "10.0.0.7:1"};
     for (uint32_t i = 0; i < count; i++)
@@ -97,7 +97,7 @@ TEST(a_line_has_all_that_is_known, set_up, tear_down)
 
 TEST(what_is_not_known_is_left_away, set_up, tear_down)
 {
-    add(0, 700, 1);
+    slow_lines_add(0, 700, 1);
     struct read r = read_back();
     assert_null(json_object_get(r.last, "wait"));
     assert_null(json_object_get(r.last, "work"));
@@ -111,16 +111,16 @@ TEST(what_is_not_known_is_left_away, set_up, tear_down)
 TEST(a_second_is_bounded_and_what_is_left_out_is_counted, set_up, tear_down)
 {
     const uint32_t half = TOOL_SLOW_LINES_A_SECOND / 2;
-    add(500, 100, half + 30);
+    slow_lines_add(500, 100, half + 30);
     tool_slow_lines_end(&lines, 0, 600, 0);
-    add(900, SLOW_NS, half + 20);
+    slow_lines_add(900, SLOW_NS, half + 20);
     tool_slow_lines_end(&lines, 0, 990, 4);
     tool_slow_lines_end(&lines, 0, 995, 0); /* nothing new: no line */
     assert_int_equal(lines.slow, half);
     assert_int_equal(lines.slow_left_out, 20);
     assert_int_equal(lines.left_out, 50);
     assert_int_equal(lines.lost, 4);
-    add(1000, 100, 1); /* the next second */
+    slow_lines_add(1000, 100, 1); /* the next second */
     assert_int_equal(lines.left_out, 50);
     struct read r = read_back();
     assert_int_equal(r.calls, TOOL_SLOW_LINES_A_SECOND + 1);
@@ -132,7 +132,7 @@ TEST(a_second_is_bounded_and_what_is_left_out_is_counted, set_up, tear_down)
 TEST(a_run_is_bounded, set_up, tear_down)
 {
     for (uint32_t second = 0; second < TOOL_SLOW_LINES_MAX / TOOL_SLOW_LINES_A_SECOND + 2; second++)
-        add(second * 1000, SLOW_NS, TOOL_SLOW_LINES_A_SECOND);
+        slow_lines_add(second * 1000, SLOW_NS, TOOL_SLOW_LINES_A_SECOND);
     assert_int_equal(lines.slow, TOOL_SLOW_LINES_MAX);
     assert_int_equal(lines.slow_left_out, 2 * TOOL_SLOW_LINES_A_SECOND);
     struct read r = read_back();

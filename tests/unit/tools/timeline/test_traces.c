@@ -58,7 +58,7 @@ static const char server[] =
     " \"offsets\": []}},"
     "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 7, \"args\": {\"name\": \"millraced\"}}]";
 
-static void load(struct tool_traces *t)
+static void traces_load(struct tool_traces *t)
 {
     char error[300];
     write_text(paths[0], trainer);
@@ -67,7 +67,7 @@ static void load(struct tool_traces *t)
         fail_msg("%s", error);
 }
 
-static const struct tool_span *find(const struct tool_traces *t, const char *name)
+static const struct tool_span *traces_find(const struct tool_traces *t, const char *name)
 {
     for (size_t i = 0; i < t->span_count; i++)
         if (strcmp(t->spans[i].name, name) == 0)
@@ -79,11 +79,11 @@ static const struct tool_span *find(const struct tool_traces *t, const char *nam
 TEST(spans_are_moved_to_the_first_clock)
 {
     struct tool_traces t;
-    load(&t);
+    traces_load(&t);
     assert_int_equal(t.span_count, 5);
-    assert_int_equal(find(&t, "ask for a batch")->begin_ns, 0);
-    assert_int_equal(find(&t, "lookup_batch")->begin_ns, 6000000);
-    assert_int_equal(find(&t, "lookup_batch")->end_ns, 12000000);
+    assert_int_equal(traces_find(&t, "ask for a batch")->begin_ns, 0);
+    assert_int_equal(traces_find(&t, "lookup_batch")->begin_ns, 6000000);
+    assert_int_equal(traces_find(&t, "lookup_batch")->end_ns, 12000000);
     assert_string_equal(t.processes[0].title, "train on gpu");
     assert_int_equal(t.processes[0].error_ns, 0);
     assert_int_in_range(t.processes[1].error_ns, 500, 700);
@@ -97,7 +97,7 @@ TEST(what_is_written_is_one_timeline)
     char flows[8] = "";
     size_t i, flow_count = 0, spans = 0, names = 0;
     json_t *event;
-    load(&t);
+    traces_load(&t);
     FILE *file = fopen(paths[2], "we");
     assert_true(tool_traces_write(&t, file));
     assert_int_equal(fclose(file), 0);
@@ -123,7 +123,7 @@ TEST(time_divides_by_what_is_waited_for)
 {
     struct tool_traces t;
     struct tool_division d;
-    load(&t);
+    traces_load(&t);
     assert_true(tool_is_trainer(&t.processes[0]));
     assert_false(tool_is_trainer(&t.processes[1]));
     assert_true(tool_divide(&t, 0, &d));

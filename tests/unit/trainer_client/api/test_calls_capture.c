@@ -5,13 +5,13 @@
 #include "tests/test.h"
 #include "tests/unit/trainer_client/client_fixture.h"
 
-static struct mr_capture_request ask(enum mr_capture_request_kind kind)
+static struct mr_capture_request calls_capture_ask(enum mr_capture_request_kind kind)
 {
     return (struct mr_capture_request){.kind = kind, .id = 9};
 }
 
-static void start(struct client_fixture *x, const struct mr_capture_request *request,
-                  struct mr_capture_state *s)
+static void calls_capture_start(struct client_fixture *x, const struct mr_capture_request *request,
+                                struct mr_capture_state *s)
 {
     assert_int_equal(mr_capture(x->client, NULL, 1, request, s, NULL, NULL), MR_OK);
 }
@@ -19,9 +19,9 @@ static void start(struct client_fixture *x, const struct mr_capture_request *req
 TEST(to_start_all_of_it_is_sent, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
-    struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
+    struct mr_capture_request request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
     struct mr_capture_state s;
-    start(x, &request, &s);
+    calls_capture_start(x, &request, &s);
     assert_string_equal(s.machine, "machine 1");
     assert_string_equal(s.system, "system");
     assert_string_equal(s.program, "");
@@ -37,7 +37,7 @@ TEST(to_start_all_of_it_is_sent, client_set_up, client_tear_down)
     request.snap_bytes = 100;
     request.ring_kib = 64;
     request.idle_ms = 500;
-    start(x, &request, &s);
+    calls_capture_start(x, &request, &s);
     assert_string_equal(s.program, "anna");
     assert_string_equal(s.port, "102 700000affff0000 41000 100 64 500");
 }
@@ -52,10 +52,10 @@ TEST(a_peer_without_a_port_means_all_its_ports, client_set_up, client_tear_down)
                  {"[fd00::7]", "0 700000000000000 0 "},
                  {"[fd00::7]:99", "0 700000000000000 99 "}};
     for (size_t i = 0; i < sizeof(peers) / sizeof(*peers); i++) {
-        struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
+        struct mr_capture_request request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
         struct mr_capture_state s;
         request.peer = peers[i].peer;
-        start(x, &request, &s);
+        calls_capture_start(x, &request, &s);
         assert_memory_equal(s.port, peers[i].says, strlen(peers[i].says));
     }
 }
@@ -82,7 +82,7 @@ static void see(void *arg, const struct mr_captured *packet)
 TEST(records_come_out_whole_and_once, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
-    struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_READ);
+    struct mr_capture_request request = calls_capture_ask(MR_REQUEST_CAPTURE_READ);
     struct mr_capture_state s;
     struct seen seen = {0};
     assert_int_equal(mr_capture(x->client, NULL, 0, &request, &s, see, &seen), MR_OK);
@@ -92,7 +92,7 @@ TEST(records_come_out_whole_and_once, client_set_up, client_tear_down)
     assert_int_equal(s.seen, 9);
     assert_int_equal(s.wanted, 7);
     assert_int_equal(s.lost, 5);
-    request = ask(MR_REQUEST_CAPTURE_HALT);
+    request = calls_capture_ask(MR_REQUEST_CAPTURE_HALT);
     request.position = s.next;
     assert_int_equal(mr_capture(x->client, NULL, 0, &request, &s, see, &seen), MR_OK);
     assert_int_equal(seen.count, 4);
@@ -102,7 +102,7 @@ TEST(records_come_out_whole_and_once, client_set_up, client_tear_down)
     request.position = s.next;
     assert_int_equal(mr_capture(x->client, NULL, 0, &request, &s, see, &seen), MR_OK);
     assert_int_equal(seen.count, 4);
-    request = ask(MR_REQUEST_CAPTURE_END);
+    request = calls_capture_ask(MR_REQUEST_CAPTURE_END);
     assert_int_equal(mr_capture(x->client, NULL, 0, &request, NULL, NULL, NULL), MR_OK);
 }
 
@@ -110,34 +110,33 @@ static void refused(struct client_fixture *x, uint32_t core, const struct mr_cap
                     const char *says)
 {
     assert_int_equal(mr_capture(x->client, NULL, core, request, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
-    if (strstr(mr_last_error(), says) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
+    assert_says(mr_last_error(), says);
 }
 
 TEST(mistakes_are_named, client_set_up, client_tear_down)
 {
     struct client_fixture *x = *state;
     static const char *const ops[] = {"looup"};
-    struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
+    struct mr_capture_request request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
     refused(x, 2, &request, "core is 2; the node has 2");
     refused(x, 0, NULL, "request is NULL");
     request.id = 0;
     refused(x, 0, &request, "id is 0");
-    request = ask((enum mr_capture_request_kind)9);
+    request = calls_capture_ask((enum mr_capture_request_kind)9);
     refused(x, 0, &request, "kind 9 is none");
-    request = ask(MR_REQUEST_CAPTURE_START);
+    request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
     request.ops = ops;
     request.op_count = 1;
     refused(x, 0, &request, "no operation \"looup\"");
     request.ops = NULL;
     refused(x, 0, &request, "ops is NULL");
-    request = ask(MR_REQUEST_CAPTURE_START);
+    request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
     request.peer = "10.0.0.7:x";
     refused(x, 0, &request, "peer: ");
     char who[128];
     memset(who, 'x', sizeof(who) - 1);
     who[sizeof(who) - 1] = '\0';
-    request = ask(MR_REQUEST_CAPTURE_START);
+    request = calls_capture_ask(MR_REQUEST_CAPTURE_START);
     request.who = who;
     refused(x, 0, &request, "who has 127 bytes");
 }

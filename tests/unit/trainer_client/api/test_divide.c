@@ -340,7 +340,7 @@ struct learnt {
     uint64_t of_key[DISTINCT];
 };
 
-static void add(uint64_t *hash, float value)
+static void divide_add(uint64_t *hash, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
@@ -352,9 +352,9 @@ static void add_row(struct learnt *l, const struct mrc_rows_request *r, uint32_t
 {
     uint64_t *hash = &l->of_key[r->keys[key]];
     for (uint32_t d = 0; d < DIM; d++)
-        add(hash, ((const float *)r->gradients.values)[row * DIM + d]);
-    add(hash, divisor);
-    add(hash, r->weights == NULL ? 1.0f : r->weights[key]);
+        divide_add(hash, ((const float *)r->gradients.values)[row * DIM + d]);
+    divide_add(hash, divisor);
+    divide_add(hash, r->weights == NULL ? 1.0f : r->weights[key]);
 }
 
 static void learn(struct learnt *l, const struct mrc_rows_request *r)

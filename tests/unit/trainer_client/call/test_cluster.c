@@ -51,7 +51,8 @@ static void fixture_stop(struct fixture *x)
 }
 
 /* Pushes 1 to keys [from, to). */
-static enum mr_status push(struct fixture *x, const struct mr_options *options, uint32_t from, uint32_t to)
+static enum mr_status cluster_push(struct fixture *x, const struct mr_options *options, uint32_t from,
+                                   uint32_t to)
 {
     float gradients[KEYS * DIM];
     for (uint32_t i = 0; i < KEYS * DIM; i++)
@@ -64,7 +65,7 @@ static enum mr_status push(struct fixture *x, const struct mr_options *options, 
 static void push_all(struct fixture *x, uint64_t step)
 {
     const struct mr_options options = {.step = step};
-    if (push(x, &options, 0, KEYS) != MR_OK)
+    if (cluster_push(x, &options, 0, KEYS) != MR_OK)
         fail_msg("%s", mr_last_error());
 }
 
@@ -141,13 +142,13 @@ TEST(test_a_busy_member_may_have_lost_its_lease)
     enum mr_status status = MR_UNKNOWN_OUTCOME; /* when an attempt was in flight at the deadline */
     atomic_store(&x.cluster->nodes[0]->busy, ~0u);
     while (status == MR_UNKNOWN_OUTCOME)
-        status = push(&x, &options, key, key + 1);
+        status = cluster_push(&x, &options, key, key + 1);
     assert_int_equal(status, MR_BUSY);
     assert_non_null(
         strstr(mr_last_error(), "or had lost its lease, as without ZooKeeper (millrace ctl nodes"));
     atomic_store(&x.cluster->has_no_lease, true);
     do /* until it has been asked */
-        (void)push(&x, &options, key, key + 1);
+        (void)cluster_push(&x, &options, key, key + 1);
     while (strstr(mr_last_error(), "the server has no lease, and has not executed it") == NULL);
     fixture_stop(&x);
 }
@@ -326,7 +327,7 @@ TEST(test_partitions_move_under_pushes)
     cluster_start(&x, NULL, true);
     for (uint32_t i = 0; i < STEPS; i++) {
         const struct mr_options options = {.step = i + 1, .future = &futures[i]};
-        assert_int_equal(push(&x, &options, 0, KEYS), MR_OK);
+        assert_int_equal(cluster_push(&x, &options, 0, KEYS), MR_OK);
         if (i % 7 == 3)
             fake_cluster_swap(x.cluster, i % 3, (i + 1) % 3);
     }
@@ -403,7 +404,7 @@ TEST(test_batches)
 }
 
 /* The map says that a node has what another one had at first. */
-static void give(struct fixture *x, uint32_t from, uint32_t to)
+static void cluster_give(struct fixture *x, uint32_t from, uint32_t to)
 {
     atomic_store(&x->cluster->owner_of[from], to);
     atomic_fetch_add(&x->cluster->epoch, 1);
@@ -421,11 +422,11 @@ static void check_death(bool elsewhere)
     const uint32_t away = key_of(&x, 1), here = key_of(&x, 2);
     const struct mr_options asked = {.future = &lookup}, pushed = {.future = &late_push, .step = 2};
 
-    assert_int_equal(push(&x, &pushed, away, away + 1), MR_OK);
+    assert_int_equal(cluster_push(&x, &pushed, away, away + 1), MR_OK);
     assert_int_equal(mr_lookup(x.client, &asked, x.table, x.keys, KEYS, NULL), MR_OK);
     for (uint64_t step = 3; step < 10; step++) {
         const struct mr_options options = {.step = step};
-        assert_int_equal(push(&x, &options, here, here + 1), MR_OK);
+        assert_int_equal(cluster_push(&x, &options, here, here + 1), MR_OK);
         assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys + here, 1, NULL), MR_OK);
     }
     assert_false(mr_future_done(lookup) || mr_future_done(late_push));
@@ -530,7 +531,7 @@ TEST(test_a_control_call_goes_to_another_node)
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
-    give(&x, 0, 1);
+    cluster_give(&x, 0, 1);
     if (mr_checkpoint_info(x.client, NULL, 0, &status, NULL, NULL) != MR_OK)
         fail_msg("%s", mr_last_error());
     fixture_stop(&x);
@@ -548,7 +549,7 @@ TEST(test_a_wait_is_as_long_as_asked)
     const uint32_t moved = key_of(&x, 2);
 
     fake_node_kill(x.cluster->nodes[1]);
-    give(&x, 2, 1);
+    cluster_give(&x, 2, 1);
     assert_int_equal(mr_lookup(x.client, &asked, x.table, x.keys + moved, 1, NULL), MR_OK);
     const uint64_t before_us = mr_clock_us();
     while (mr_clock_us() - before_us < 1000000)
@@ -578,7 +579,7 @@ TEST(test_late_answers_are_not_believed)
     const struct mr_options options = {.step = 2, .future = &future};
 
     atomic_store(&node->late, 1);
-    assert_int_equal(push(&x, &options, here, here + 1), MR_OK);
+    assert_int_equal(cluster_push(&x, &options, here, here + 1), MR_OK);
     while (atomic_load(&node->applied) == applied)
         mr_client_progress(x.client);
     const uint64_t until_us = mr_clock_us() + 2 * lease_us;
@@ -744,7 +745,7 @@ enum mr_status __wrap_mrc_future_new(struct mr_client *client, const struct mr_o
         parts_of_last = part_count;
     grows = NULL;
     if (x != NULL) {
-        give(x, 2, 2);
+        cluster_give(x, 2, 2);
         read_map_beside(x);
     }
     return __real_mrc_future_new(client, options, op, feature, part_count, tensors_each, context_bytes, out);
@@ -752,7 +753,7 @@ enum mr_status __wrap_mrc_future_new(struct mr_client *client, const struct mr_o
 
 static void begin_with_two(struct fixture *x)
 {
-    give(x, 2, 1);
+    cluster_give(x, 2, 1);
     read_map_beside(x);
     assert_int_equal(mr_client_core_count(x->client), CORES - 1);
     grows = x;
@@ -786,13 +787,13 @@ TEST(test_owners_have_links_at_once)
     struct fixture x;
     cluster_start(&x, NULL, true);
     push_all(&x, 1);
-    give(&x, 1, 0);
+    cluster_give(&x, 1, 0);
     read_map_beside(&x);
     pthread_mutex_lock(&x.client->lock);
     mrc_nodes_poll(x.client); /* closes the links to the node that owns nothing */
     assert_null(x.client->nodes[1]->links[0]->session);
     pthread_mutex_unlock(&x.client->lock);
-    give(&x, 1, 1);
+    cluster_give(&x, 1, 1);
     read_map_beside(&x);
     pthread_mutex_lock(&x.client->lock);
     for (uint32_t i = 0; i < x.client->shard_map->count; i++) {

@@ -115,7 +115,7 @@ static void *call_on(void *arg)
     return NULL;
 }
 
-static void start(struct family *x, bool progress_thread)
+static void forks_start(struct family *x, bool progress_thread)
 {
     struct mr_client_options options = {.server = x->address, .progress_thread = progress_thread};
     struct mr_tensor tensor = mr_tensor_1d(MR_F32, 3, values);
@@ -152,7 +152,7 @@ TEST(test_children)
         struct family x = {.node = NULL};
         pthread_t caller;
         void *failed;
-        start(&x, with_thread != 0);
+        forks_start(&x, with_thread != 0);
         uint64_t start_id = mr_client_start_id(x.client);
 
         assert_int_equal(pthread_create(&caller, NULL, call_on, &x), 0);

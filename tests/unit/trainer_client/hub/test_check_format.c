@@ -25,7 +25,7 @@ static char *show_of(const struct hub_formats *all, const char *name, const char
     return text;
 }
 
-static char *show(const char *lines, enum mr_status wanted)
+static char *check_format_show(const char *lines, enum mr_status wanted)
 {
     return show_of(formats, "flights", lines, wanted);
 }
@@ -38,8 +38,8 @@ static void expect(const char *text, const char *what)
 
 TEST(samples_and_what_they_hold)
 {
-    char *text =
-        show("01010001,16,405,MCI,MDW\n01010001,14,405,LAX,MDW\n01010101,14,405,X,MDW\nbroken\n", MR_OK);
+    char *text = check_format_show(
+        "01010001,16,405,MCI,MDW\n01010001,14,405,LAX,MDW\n01010101,14,405,X,MDW\nbroken\n", MR_OK);
     expect(text, "format flights: 13 slots, 0 dense values\n");
     expect(text, ":4: broken line: 1 field, not 5\n");
     expect(text, ": 1 file, 3 samples, 1 broken line, ");
@@ -53,14 +53,14 @@ TEST(samples_and_what_they_hold)
 
 TEST(no_samples)
 {
-    char *text = show("", MR_OK);
+    char *text = check_format_show("", MR_OK);
     expect(text, ": 1 file, 0 samples, 0 broken lines, 0 distinct keys\n");
     free(text);
 }
 
 TEST(data_of_another_format)
 {
-    free(show("1\t2\n", MR_BAD_MESSAGE));
+    free(check_format_show("1\t2\n", MR_BAD_MESSAGE));
     expect(error_text, "is not in the format flights");
 }
 

@@ -435,13 +435,13 @@ TEST(mistakes_are_told, set_up_kafka, take_down)
     mr_client_destroy(trainer);
 }
 
-static int start(void **state)
+static int serve_kafka_start(void **state)
 {
     kafka_mock_start(&kafka, 2);
     return make_formats(state);
 }
 
-static int end(void **state)
+static int serve_kafka_end(void **state)
 {
     kafka_mock_stop(&kafka);
     return free_formats(state);
@@ -449,5 +449,5 @@ static int end(void **state)
 
 int main(void)
 {
-    return tests_run(start, end);
+    return tests_run(serve_kafka_start, serve_kafka_end);
 }

@@ -53,14 +53,14 @@ static struct mrc_push *new_push(uint64_t step, uint64_t bytes)
     return push;
 }
 
-static struct mrc_push *add(struct mrc_replay *r, uint64_t step, uint64_t bytes)
+static struct mrc_push *replay_add(struct mrc_replay *r, uint64_t step, uint64_t bytes)
 {
     struct mrc_push *push = new_push(step, bytes);
     assert_true(mrc_replay_add(r, push));
     return push;
 }
 
-static void answer(struct mrc_replay *r, struct model *m, struct mrc_push *push)
+static void replay_answer(struct mrc_replay *r, struct model *m, struct mrc_push *push)
 {
     model_take(m, push->number);
     mrc_replay_answered(r, push, MR_OK, m->durable, 0);
@@ -71,7 +71,7 @@ static uint64_t catch_up(struct mrc_replay *r, struct model *m)
 {
     uint64_t count = 0;
     for (struct mrc_push *push; (push = mrc_replay_next(r, 0)) != NULL; count++)
-        answer(r, m, push);
+        replay_answer(r, m, push);
     assert_true(mrc_replay_caught_up(r));
     return count;
 }
@@ -98,8 +98,8 @@ TEST(test_numbers_carry_the_stream)
 {
     struct mrc_replay r;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
-    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
+    assert_int_equal(mrc_replay_sequence(&r, replay_add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
+    assert_int_equal(mrc_replay_sequence(&r, replay_add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
     mrc_replay_fini(&r);
 }
 
@@ -174,10 +174,10 @@ TEST(test_on_disk_is_let_go)
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
-        answer(&r, &m, add(&r, i, 100));
+        replay_answer(&r, &m, replay_add(&r, i, 100));
     assert_int_equal(r.count, 10);
     model_save(&m);
-    answer(&r, &m, add(&r, 11, 100));
+    replay_answer(&r, &m, replay_add(&r, 11, 100));
     assert_int_equal(r.count, 1);
     mrc_replay_restart(&r);
     model_restart(&m);
@@ -195,7 +195,7 @@ TEST(test_floor_learnt_on_restart)
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
-        answer(&r, &m, add(&r, i, 100));
+        replay_answer(&r, &m, replay_add(&r, i, 100));
     model_save(&m); /* and no answer tells */
     mrc_replay_restart(&r);
     model_restart(&m);
@@ -211,19 +211,19 @@ TEST(test_order_of_answers_holds)
     struct model m = {.applied = 0};
     struct mrc_push *one, *two, *three;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    one = add(&r, 1, 10);
-    two = add(&r, 1, 10);
-    answer(&r, &m, one);
-    answer(&r, &m, two);
-    three = add(&r, 2, 10);
-    answer(&r, &m, three);
+    one = replay_add(&r, 1, 10);
+    two = replay_add(&r, 1, 10);
+    replay_answer(&r, &m, one);
+    replay_answer(&r, &m, two);
+    three = replay_add(&r, 2, 10);
+    replay_answer(&r, &m, three);
     mrc_replay_restart(&r);
     assert_ptr_equal(mrc_replay_next(&r, 0), one);
     assert_ptr_equal(mrc_replay_next(&r, 0), two);
     assert_null(mrc_replay_next(&r, 0));
-    answer(&r, &m, two);
+    replay_answer(&r, &m, two);
     assert_null(mrc_replay_next(&r, 0));
-    answer(&r, &m, one);
+    replay_answer(&r, &m, one);
     assert_ptr_equal(mrc_replay_next(&r, 0), three);
     assert_false(mrc_replay_caught_up(&r));
     mrc_replay_unanswered(&r, three);
@@ -237,18 +237,18 @@ TEST(test_order_holds_beside_one_under_way)
     struct model m = {.applied = 0};
     struct mrc_push *slow, *two, *three;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    slow = add(&r, 1, 10);
-    two = add(&r, 1, 10);
-    answer(&r, &m, two);
-    three = add(&r, 2, 10);
-    answer(&r, &m, three);
+    slow = replay_add(&r, 1, 10);
+    two = replay_add(&r, 1, 10);
+    replay_answer(&r, &m, two);
+    three = replay_add(&r, 2, 10);
+    replay_answer(&r, &m, three);
     mrc_replay_restart(&r);
     assert_ptr_equal(mrc_replay_next(&r, 0), two);
     assert_null(mrc_replay_next(&r, 0));
-    answer(&r, &m, two);
+    replay_answer(&r, &m, two);
     assert_ptr_equal(mrc_replay_next(&r, 0), three);
-    answer(&r, &m, three);
-    answer(&r, &m, slow);
+    replay_answer(&r, &m, three);
+    replay_answer(&r, &m, slow);
     mrc_replay_fini(&r);
 }
 
@@ -258,17 +258,17 @@ TEST(test_asked_is_left_to_its_caller)
     struct model m = {.applied = 0};
     struct mrc_push *asked, *behind;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    asked = add(&r, 1, 10);
-    behind = add(&r, 2, 10);
-    answer(&r, &m, behind);
+    asked = replay_add(&r, 1, 10);
+    behind = replay_add(&r, 2, 10);
+    replay_answer(&r, &m, behind);
     mrc_replay_restart(&r);
     assert_ptr_equal(mrc_replay_next(&r, 0), behind);
-    answer(&r, &m, behind);
+    replay_answer(&r, &m, behind);
     assert_true(mrc_replay_caught_up(&r));
     /* Its deadline passes: the caller does not know, and it is applied all the same. */
     mrc_replay_unanswered(&r, asked);
     assert_ptr_equal(mrc_replay_next(&r, 0), asked);
-    answer(&r, &m, asked);
+    replay_answer(&r, &m, asked);
     assert_int_equal(model_floor(m.has), 2);
     mrc_replay_fini(&r);
 }
@@ -280,17 +280,17 @@ TEST(test_refused_is_not_kept)
     struct model m = {.applied = 0};
     struct mrc_push *mark;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    mrc_replay_answered(&r, add(&r, 1, 100000), MR_WRONG_DIM, 0, 0);
-    answer(&r, &m, add(&r, 2, 10));
+    mrc_replay_answered(&r, replay_add(&r, 1, 100000), MR_WRONG_DIM, 0, 0);
+    replay_answer(&r, &m, replay_add(&r, 2, 10));
     assert_true(r.bytes < 2000);
     mark = mrc_replay_next(&r, 0);
     assert_int_equal(mark->number, 1);
     assert_int_equal(mark->tensor_count, 0);
-    answer(&r, &m, mark);
+    replay_answer(&r, &m, mark);
     model_save(&m);
     assert_int_equal(m.durable, 2);
     /* A mark that is refused is let be. */
-    mrc_replay_answered(&r, add(&r, 3, 10), MR_WRONG_DIM, 0, 0);
+    mrc_replay_answered(&r, replay_add(&r, 3, 10), MR_WRONG_DIM, 0, 0);
     mark = mrc_replay_next(&r, 0);
     mrc_replay_answered(&r, mark, MR_FROZEN, 0, 0);
     assert_true(mrc_replay_caught_up(&r));
@@ -304,13 +304,13 @@ TEST(test_window)
     struct model m = {.applied = 0};
     struct mrc_push *first, *more = new_push(1, 10);
     mrc_replay_init(&r, STREAM, 1 << 24);
-    first = add(&r, 1, 10);
+    first = replay_add(&r, 1, 10);
     for (uint32_t i = 1; i < MR_PUSH_WINDOW; i++)
-        answer(&r, &m, add(&r, 1, 10));
+        replay_answer(&r, &m, replay_add(&r, 1, 10));
     assert_false(mrc_replay_add(&r, more));
-    answer(&r, &m, first);
+    replay_answer(&r, &m, first);
     assert_true(mrc_replay_add(&r, more));
-    answer(&r, &m, more);
+    replay_answer(&r, &m, more);
     mrc_replay_fini(&r);
 }
 
@@ -322,16 +322,16 @@ TEST(test_window_again)
     struct mrc_push *all[MR_PUSH_WINDOW];
     mrc_replay_init(&r, STREAM, 1 << 24);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
-        all[i] = add(&r, 1, 10);
+        all[i] = replay_add(&r, 1, 10);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
-        answer(&r, &m, all[i]);
-    answer(&r, &m, add(&r, 2, 10));
+        replay_answer(&r, &m, all[i]);
+    replay_answer(&r, &m, replay_add(&r, 2, 10));
     mrc_replay_restart(&r);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         assert_ptr_equal(mrc_replay_next(&r, 0), all[i]);
     for (uint32_t i = MR_PUSH_WINDOW; i-- > 0;) {
         assert_null(mrc_replay_next(&r, 0));
-        answer(&r, &m, all[i]);
+        replay_answer(&r, &m, all[i]);
     }
     assert_int_equal(mrc_replay_next(&r, 0)->number, MR_PUSH_WINDOW + 1);
     mrc_replay_fini(&r);
@@ -359,8 +359,8 @@ TEST(test_a_question_does_not_pass_its_push)
     struct mrc_push *push, *question;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint32_t pushes = 1; pushes <= 2; pushes++) {
-        push = add(&r, pushes, 10);
-        answer(&r, &m, push);
+        push = replay_add(&r, pushes, 10);
+        replay_answer(&r, &m, push);
         mrc_replay_ask(&r);
         question = mrc_replay_next(&r, 0);
         assert_non_null(question);
@@ -374,7 +374,7 @@ TEST(test_a_question_does_not_pass_its_push)
             assert_non_null(next);
             assert_int_equal(next->tensor_count, 1);
             assert_null(mrc_replay_next(&r, 0));
-            answer(&r, &m, next);
+            replay_answer(&r, &m, next);
         }
         assert_true(mrc_replay_caught_up(&r));
     }
@@ -390,15 +390,15 @@ TEST(test_undo_leaves_a_mark_before_others)
     struct mrc_push *undone = new_push(1, 10), *later, *mark;
     mrc_replay_init(&r, STREAM, 1 << 20);
     assert_true(mrc_replay_add(&r, undone));
-    later = add(&r, 2, 10);
+    later = replay_add(&r, 2, 10);
     mrc_replay_undo(&r, undone);
     assert_int_equal(undone->state, MRC_PUSH_NEW);
-    answer(&r, &m, later);
+    replay_answer(&r, &m, later);
     mark = mrc_replay_next(&r, 0);
     assert_non_null(mark);
     assert_int_equal(mark->number, 1);
     assert_int_equal(mark->tensor_count, 0);
-    answer(&r, &m, mark);
+    replay_answer(&r, &m, mark);
     assert_int_equal(model_floor(m.has), 2);
     assert_true(mrc_replay_add(&r, undone));
     assert_int_equal(undone->number, 3);
@@ -414,14 +414,14 @@ TEST(test_full_gives_up_the_oldest)
     struct mrc_push *open;
     struct mrc_loss loss;
     mrc_replay_init(&r, STREAM, 4096);
-    open = add(&r, 99, 500);
+    open = replay_add(&r, 99, 500);
     for (uint64_t i = 2; i <= 20; i++)
-        answer(&r, &m, add(&r, 100 + i, 500));
+        replay_answer(&r, &m, replay_add(&r, 100 + i, 500));
     assert_true(r.bytes <= 4096);
     assert_true(r.given_up > 10);
     uint64_t gone = r.trimmed.to;
 
-    answer(&r, &m, open);
+    replay_answer(&r, &m, open);
     mrc_replay_restart(&r);
     model_restart(&m);
     (void)catch_up(&r, &m);
@@ -440,7 +440,7 @@ TEST(test_pushes_of_a_call_are_added_as_one)
     struct model m = {.applied = 0};
     struct mrc_push *open[3];
     mrc_replay_init(&r, STREAM, 4096);
-    answer(&r, &m, add(&r, 1, 500));
+    replay_answer(&r, &m, replay_add(&r, 1, 500));
     for (uint64_t i = 0; i < 3; i++) {
         open[i] = new_push(2, 1400);
         assert_true(3 * open[i]->bytes > 4096);
@@ -450,7 +450,7 @@ TEST(test_pushes_of_a_call_are_added_as_one)
     struct mrc_push *next = new_push(3, 500);
     assert_false(mrc_replay_add(&r, next)); /* of another call: it waits for them */
     for (uint64_t i = 0; i < 3; i++)
-        answer(&r, &m, open[i]);
+        replay_answer(&r, &m, open[i]);
     assert_true(mrc_replay_add(&r, next));
     assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
     mrc_replay_fini(&r);
@@ -462,7 +462,7 @@ TEST(test_given_up_but_on_disk_is_no_loss)
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 4096);
     for (uint64_t i = 1; i <= 20; i++)
-        answer(&r, &m, add(&r, i, 500));
+        replay_answer(&r, &m, replay_add(&r, i, 500));
     model_save(&m);
     mrc_replay_restart(&r);
     model_restart(&m);
@@ -476,8 +476,8 @@ TEST(test_unanswered_is_never_given_up)
     struct mrc_replay r;
     struct mrc_push *big = new_push(3, 3000);
     mrc_replay_init(&r, STREAM, 4096);
-    (void)add(&r, 1, 1000);
-    (void)add(&r, 2, 1000);
+    (void)replay_add(&r, 1, 1000);
+    (void)replay_add(&r, 2, 1000);
     assert_false(mrc_replay_add(&r, big));
     assert_int_equal(r.count, 2);
     assert_int_equal(r.given_up, 0);
@@ -490,8 +490,8 @@ TEST(test_alone_it_fits)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 4096);
-    answer(&r, &m, add(&r, 1, 100000));
-    answer(&r, &m, add(&r, 2, 100000));
+    replay_answer(&r, &m, replay_add(&r, 1, 100000));
+    replay_answer(&r, &m, replay_add(&r, 2, 100000));
     assert_int_equal(r.count, 1);
     mrc_replay_fini(&r);
 }
@@ -505,7 +505,7 @@ TEST(test_trail_of_many)
     for (uint64_t i = 1; i <= 3000; i++) {
         if (i == 1500)
             model_save(&m);
-        answer(&r, &m, add(&r, 10 * i, 500));
+        replay_answer(&r, &m, replay_add(&r, 10 * i, 500));
     }
     uint64_t gone = r.trimmed.to;
 
@@ -525,8 +525,8 @@ TEST(test_batch_waits_for_the_hub)
     struct model m = {.applied = 0};
     struct mrc_push *batch, *next;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    answer(&r, &m, add(&r, 1, 10));
-    answer(&r, &m, add(&r, 2, 10));
+    replay_answer(&r, &m, replay_add(&r, 1, 10));
+    replay_answer(&r, &m, replay_add(&r, 2, 10));
     mrc_replay_restart(&r);
     batch = mrc_replay_next(&r, 0);
     mrc_replay_answered(&r, batch, MR_UNKNOWN_BATCH, 0, 1000);
@@ -553,7 +553,7 @@ TEST(test_batch_is_dropped_in_the_end)
     uint64_t now_us = 0;
     uint32_t tries = 0;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    answer(&r, &m, add(&r, 1, 10));
+    replay_answer(&r, &m, replay_add(&r, 1, 10));
     mrc_replay_restart(&r);
     while ((push = mrc_replay_next(&r, now_us)) != NULL && push->tensor_count > 0) {
         mrc_replay_answered(&r, push, MR_UNKNOWN_BATCH, 0, now_us);
@@ -572,7 +572,7 @@ TEST(test_refused_again_is_a_loss)
     struct model m = {.applied = 0};
     struct mrc_loss loss;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    answer(&r, &m, add(&r, 41, 10));
+    replay_answer(&r, &m, replay_add(&r, 41, 10));
     mrc_replay_restart(&r);
     mrc_replay_answered(&r, mrc_replay_next(&r, 0), MR_UNKNOWN_TABLE, 0, 0);
     loss = mrc_replay_take_loss(&r);
@@ -588,7 +588,7 @@ TEST(test_a_stopping_server_is_asked_again)
     struct model m = {.applied = 0};
     struct mrc_push *push;
     mrc_replay_init(&r, STREAM, 1 << 20);
-    answer(&r, &m, add(&r, 1, 10));
+    replay_answer(&r, &m, replay_add(&r, 1, 10));
     mrc_replay_restart(&r);
     push = mrc_replay_next(&r, 5);
     mrc_replay_answered(&r, push, MR_SHUTTING_DOWN, 0, 5);
@@ -610,7 +610,7 @@ TEST(test_synchronous_trainer_repeats_exactly)
 
     mrc_replay_init(&r, STREAM, 1 << 22);
     for (uint64_t i = 1; i <= PUSHES; i++) {
-        struct mrc_push *push = add(&r, i, 16);
+        struct mrc_push *push = replay_add(&r, i, 16);
         random = random * 1664525 + 1013904223;
         if ((random >> 16) % 7 == 0)
             model_save(&m);
@@ -622,7 +622,7 @@ TEST(test_synchronous_trainer_repeats_exactly)
             mrc_replay_restart(&r);
             (void)catch_up(&r, &m);
         }
-        answer(&r, &m, push);
+        replay_answer(&r, &m, push);
     }
     assert_int_equal(model_floor(m.has), PUSHES);
     for (uint64_t n = 1; n <= PUSHES; n++)
@@ -662,9 +662,9 @@ TEST(test_a_second_loss_is_of_the_rest)
     struct mrc_loss loss;
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
-        answer(&r, &m, add(&r, 100 + i, 100));
+        replay_answer(&r, &m, replay_add(&r, 100 + i, 100));
     model_save(&m);
-    answer(&r, &m, add(&r, 111, 100)); /* tells that ten are on disk */
+    replay_answer(&r, &m, replay_add(&r, 111, 100)); /* tells that ten are on disk */
     for (uint64_t floor = 6, before = 10; floor > 0; before = floor, floor -= 3) {
         memset(m.saved + floor + 1, 0, MODEL_MAX - floor - 1);
         m.durable = floor;
@@ -687,7 +687,7 @@ TEST(test_an_heir_tells_what_was_lost)
     mrc_replay_init(&heir, STREAM, 4096);
     mrc_replay_init(&r, STREAM + 1, 4096);
     for (uint64_t i = 1; i <= 20; i++)
-        answer(&r, &m, add(&r, i, 500));
+        replay_answer(&r, &m, replay_add(&r, i, 500));
     mrc_replay_restart(&r);
     model_restart(&m);
     (void)catch_up(&r, &m);
@@ -716,15 +716,15 @@ TEST(test_a_restore_is_marked_once)
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
-        answer(&r, &m, add(&r, i, 100));
+        replay_answer(&r, &m, replay_add(&r, i, 100));
     model_save(&m);
-    answer(&r, &m, add(&r, 11, 100));
+    replay_answer(&r, &m, replay_add(&r, 11, 100));
     assert_int_equal(r.count, 1);
     mrc_replay_restored(&r, 1);
     assert_int_equal(r.count, 11);
     (void)catch_up(&r, &m);
     model_save(&m);
-    answer(&r, &m, add(&r, 12, 100));
+    replay_answer(&r, &m, replay_add(&r, 12, 100));
     assert_int_equal(r.count, 1);
     mrc_replay_restored(&r, 1);
     assert_int_equal(r.count, 1);
@@ -738,13 +738,13 @@ TEST(test_a_restore_takes_what_was_never_answered)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     mrc_replay_init(&r, STREAM, 1 << 20);
-    struct mrc_push *first = add(&r, 1, 100), *lost = add(&r, 2, 100);
+    struct mrc_push *first = replay_add(&r, 1, 100), *lost = replay_add(&r, 2, 100);
 
     model_take(&m, 1);
     model_take(&m, 2);
     model_save(&m);
     mrc_replay_unanswered(&r, lost);
-    answer(&r, &m, first);
+    replay_answer(&r, &m, first);
     assert_int_equal(r.count, 0);
     assert_int_equal(r.trimmed.to, 2);
     mrc_replay_restored(&r, 1);

@@ -15,7 +15,7 @@ static const struct mr_pushed unknown = {.is_known = false};
 
 static int standard_error, lines;
 
-static void begin(void)
+static void report_begin(void)
 {
     standard_error = dup(STDERR_FILENO);
     lines = memfd_create("lines", MFD_CLOEXEC);
@@ -38,7 +38,7 @@ static const char *written(void)
 
 static const char *after(struct tde_losses *l, const struct mr_pushed *pushed, uint64_t now_us)
 {
-    begin();
+    report_begin();
     tde_losses_add(l, "t", pushed, now_us);
     return written();
 }
@@ -48,7 +48,7 @@ TEST(what_was_taken_has_no_line)
     struct tde_losses l = {.no_room = 0};
     assert_string_equal(after(&l, &taken, MINUTE_US), "");
     assert_string_equal(after(&l, &unknown, MINUTE_US), "");
-    begin();
+    report_begin();
     tde_losses_end(&l);
     assert_string_equal(written(), "");
 }
@@ -68,7 +68,7 @@ TEST(the_rest_is_reported_at_the_end)
     struct tde_losses l = {.no_room = 0};
     (void)after(&l, &refused, MINUTE_US);
     assert_string_equal(after(&l, &frozen, MINUTE_US), "");
-    begin();
+    report_begin();
     tde_losses_end(&l);
     assert_non_null(strstr(written(), "did not take 2 of the rows pushed"));
 }

@@ -205,7 +205,7 @@ static enum mr_status not_called(struct mr_rpc_call *call, const struct mr_value
 
 static _Atomic uint32_t destroyed;
 
-static void destroy(void *saved)
+static void autograd_destroy(void *saved)
 {
     (void)saved;
     destroyed++;
@@ -226,7 +226,8 @@ TEST(recorded_by_the_program, setup, math_world_end)
     struct mr_value z =
         mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, NULL)); /* 3 x^2: only its shape counts */
     destroyed = 0;
-    assert_int_equal(mr_autograd_record(g->context, "thrice", &y, 1, &z, 1, &factor, destroy), MR_OK);
+    assert_int_equal(mr_autograd_record(g->context, "thrice", &y, 1, &z, 1, &factor, autograd_destroy),
+                     MR_OK);
     assert_int_not_equal(z.gradient, 0);
     float values[ELEMENTS] = {0};
     z.tensor.data = values;
@@ -234,7 +235,8 @@ TEST(recorded_by_the_program, setup, math_world_end)
     graph_expect(g, x, (float[]){6, 12, 18, 24}, ELEMENTS);
     assert_int_equal(destroyed, 1);
     /* Without values: kept until the context's end. */
-    assert_int_equal(mr_autograd_record(g->context, "thrice", NULL, 0, NULL, 0, &factor, destroy), MR_OK);
+    assert_int_equal(mr_autograd_record(g->context, "thrice", NULL, 0, NULL, 0, &factor, autograd_destroy),
+                     MR_OK);
     assert_int_equal(destroyed, 1);
     graph_end(g);
     WAIT_UNTIL(destroyed == 2); /* by a thread of the library */
@@ -246,14 +248,14 @@ TEST(what_cannot_be_recorded, setup, math_world_end)
     struct mr_value values[MR_RPC_ARGUMENTS_MAX + 1] = {{.kind = MR_VALUE_NONE}};
     int saved;
     destroyed = 0;
-    assert_int_equal(mr_autograd_record(g->context, "unknown", NULL, 0, NULL, 0, &saved, destroy),
+    assert_int_equal(mr_autograd_record(g->context, "unknown", NULL, 0, NULL, 0, &saved, autograd_destroy),
                      MR_UNKNOWN_FUNCTION);
-    assert_int_equal(mr_autograd_record(g->context, "plain", NULL, 0, NULL, 0, &saved, destroy),
+    assert_int_equal(mr_autograd_record(g->context, "plain", NULL, 0, NULL, 0, &saved, autograd_destroy),
                      MR_INVALID_ARGUMENT);
-    assert_int_equal(
-        mr_autograd_record(g->context, "square", values, MR_RPC_ARGUMENTS_MAX + 1, NULL, 0, &saved, destroy),
-        MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_autograd_record(NULL, "square", NULL, 0, NULL, 0, &saved, destroy),
+    assert_int_equal(mr_autograd_record(g->context, "square", values, MR_RPC_ARGUMENTS_MAX + 1, NULL, 0,
+                                        &saved, autograd_destroy),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_autograd_record(NULL, "square", NULL, 0, NULL, 0, &saved, autograd_destroy),
                      MR_INVALID_ARGUMENT);
     assert_int_equal(destroyed, 4);
     graph_end(g);

@@ -24,7 +24,7 @@ struct trainer {
 };
 
 /* sum(square(square(x))) on w1 by w3, and x again; whoever dies. */
-static enum mr_status step(struct trainer *t, struct mr_autograd *context, struct mr_value *x)
+static enum mr_status autograd_deaths_step(struct trainer *t, struct mr_autograd *context, struct mr_value *x)
 {
     struct mr_rpc_call_options options = {.context = context};
     struct mr_rpc_result *far = NULL, *near = NULL, *loss = NULL;
@@ -52,7 +52,7 @@ static void *train(void *arg)
         struct mr_tensor gradient;
         assert_int_equal(mr_autograd_begin(t->rpc, &context), MR_OK);
         assert_int_equal(mr_autograd_leaf(context, mr_tensor_1d(MR_F32, ELEMENTS, xs), &x), MR_OK);
-        enum mr_status status = step(t, context, &x);
+        enum mr_status status = autograd_deaths_step(t, context, &x);
         if (status == MR_OK) { /* x^4 */
             static const float expected[ELEMENTS] = {4, 32, 108, 256};
             t->right++;

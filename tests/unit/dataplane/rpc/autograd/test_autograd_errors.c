@@ -261,12 +261,6 @@ static pthread_t start_slow(void **state, struct back *b, uint32_t to)
     return thread;
 }
 
-static void expect_text(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", text, part);
-}
-
 TEST(two_at_once, setup, teardown)
 {
     struct back b;
@@ -286,7 +280,7 @@ TEST(the_time_out, setup, teardown)
     net_skip(*state, 70 * SECOND_US);
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_DEADLINE_EXCEEDED);
-    expect_text(b.error, "time-out");
+    assert_says(b.error, "time-out");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
                  "an earlier backward pass in it timed out");
     gate_open(&gate);
@@ -304,7 +298,7 @@ TEST(the_callee_dies_in_its_backward, setup, teardown)
     assert_int_equal(b.status, MR_WORKER_DIED);
     assert_true(mr_agent_now(worker(state, 0)) - begun_us <
                 55 * SECOND_US); /* by the death, not by the time-out */
-    expect_text(b.error, "worker \"w2\" (rank 2) died");
+    assert_says(b.error, "worker \"w2\" (rank 2) died");
     gate_open(&gate);
     graph_end(b.g);
 }
@@ -381,7 +375,7 @@ TEST(backward_by_another_worker, setup, teardown)
         if (ends == 0)
             graph_expect(b.g, b.loss, (float[]){1, 1, 1, 1}, ELEMENTS);
         else
-            expect_text(b.error, "the context has ended");
+            assert_says(b.error, "the context has ended");
         graph_end(b.g);
     }
 }

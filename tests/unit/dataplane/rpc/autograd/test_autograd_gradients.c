@@ -82,7 +82,8 @@ static enum mr_status computed_backward(struct mr_rpc_call *call, void *saved,
 }
 
 /* push(w, gradient): without any backward, as a program does that computes gradients itself. */
-static enum mr_status push(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status autograd_gradients_push(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                              uint32_t count)
 {
     enum mr_status status = mr_autograd_add_gradient(call, arguments[0].rref, &arguments[1].tensor);
     if (status == MR_OK)
@@ -122,7 +123,8 @@ static enum mr_status read_value(struct mr_rpc_call *call, const struct mr_value
 }
 
 /* A reference to a new parameter of that worker. */
-static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status gradients_create(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                       uint32_t count)
 {
     struct mr_rref *rref = parameter_new(mr_rpc_of(call));
     enum mr_status status = mr_rpc_return(call, mr_value_rref(rref));
@@ -143,10 +145,10 @@ static void register_more(struct mr_rpc *rpc)
          .results = "f32[4]",
          .run = scaled,
          .backward = computed_backward},
-        {.name = "push", .arguments = "ref, tensor", .run = push},
+        {.name = "push", .arguments = "ref, tensor", .run = autograd_gradients_push},
         {.name = "read", .arguments = "ref", .results = "tensor", .run = read_value},
         {.name = "push_released", .arguments = "tensor", .run = push_released},
-        {.name = "create", .results = "ref", .run = create},
+        {.name = "create", .results = "ref", .run = gradients_create},
     };
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
         assert_int_equal(mr_rpc_register(rpc, &functions[i]), MR_OK);

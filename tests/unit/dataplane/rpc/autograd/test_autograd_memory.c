@@ -63,7 +63,7 @@ static enum mr_status forward(struct mr_rpc *rpc, uint32_t to, struct mr_autogra
                : status;
 }
 
-static enum mr_status step(struct mr_rpc *rpc, uint32_t to, bool *right)
+static enum mr_status autograd_memory_step(struct mr_rpc *rpc, uint32_t to, bool *right)
 {
     struct mr_rpc_result *results[3] = {NULL, NULL, NULL};
     struct mr_autograd *context;
@@ -99,7 +99,7 @@ TEST(each_allocation_fails_once)
             assert_true(at < ALLOCATIONS_MAX);
             failed = false;
             fails_in = at++;
-            enum mr_status status = step(net.workers[0].rpc, to, &right);
+            enum mr_status status = autograd_memory_step(net.workers[0].rpc, to, &right);
             fails_in = 0;
             if (status == MR_OK)
                 assert_true(right);

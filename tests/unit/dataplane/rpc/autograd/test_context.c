@@ -23,7 +23,7 @@ static struct mr_contexts *contexts_of(void **state, uint32_t rank)
     return worker(state, rank)->contexts;
 }
 
-static uint32_t count(void **state, uint32_t rank)
+static uint32_t context_count(void **state, uint32_t rank)
 {
     return contexts_known(contexts_of(state, rank));
 }
@@ -31,7 +31,7 @@ static uint32_t count(void **state, uint32_t rank)
 /* Ends are reported in the background. */
 static void wait_for_none(void **state, uint32_t rank)
 {
-    while (count(state, rank) != 0)
+    while (context_count(state, rank) != 0)
         net_skip(*state, 20000);
 }
 
@@ -48,15 +48,15 @@ TEST(who_is_reached_knows_it_until_its_end, setup, math_world_end)
     struct graph *g = graph_new(worker(state, 0)), *second = graph_new(worker(state, 0));
     assert_int_equal(mr_autograd_id(g->context), 1);
     assert_int_equal(mr_autograd_id(second->context), 2);
-    assert_int_equal(count(state, 0), 2);
+    assert_int_equal(context_count(state, 0), 2);
     call_far(g);
     call_far(second);
     for (uint32_t i = 0; i < WORKERS; i++)
-        assert_int_equal(count(state, i), 2);
+        assert_int_equal(context_count(state, i), 2);
     assert_int_equal(math_saved(), 2);
     graph_end(g);
-    assert_int_equal(count(state, 0), 1);
-    while (count(state, 3) != 1 || math_saved() != 1)
+    assert_int_equal(context_count(state, 0), 1);
+    while (context_count(state, 3) != 1 || math_saved() != 1)
         net_skip(*state, 20000);
     graph_end(second);
     for (uint32_t i = 0; i < WORKERS; i++)
@@ -116,7 +116,7 @@ TEST(what_is_kept_of_ended_ones, setup, math_world_end)
         (void)graph_call1(g, 1, "square", graph_leaf(g, xs, ELEMENTS));
         graph_end(g);
     }
-    while (count(state, 1) != 1)
+    while (context_count(state, 1) != 1)
         net_skip(*state, 20000);
     graph_end(first);
     wait_for_none(state, 1);
@@ -131,8 +131,8 @@ TEST(they_die_with_their_creator, setup, math_world_end)
     struct mr_autograd *c;
     uint64_t id = mr_autograd_id(g->context);
     (void)graph_call_n(g, 1, "on", arguments, 3, 0);
-    assert_int_equal(count(state, 1), 1);
-    assert_int_equal(count(state, 2), 1);
+    assert_int_equal(context_count(state, 1), 1);
+    assert_int_equal(context_count(state, 2), 1);
     net_silence(*state, 3, true);
     net_skip(*state, 25 * SECOND_US);
     wait_for_none(state, 1);
@@ -152,24 +152,17 @@ TEST(the_end_goes_around_the_dead, setup, math_world_end)
                                    graph_leaf(before, xs, ELEMENTS)};
     (void)graph_call_n(before, 1, "on", arguments, 3, 0);
     (void)graph_call_n(after, 1, "on", arguments, 3, 0);
-    assert_int_equal(count(state, 2), 2);
+    assert_int_equal(context_count(state, 2), 2);
     net_silence(net, 1, true);
     graph_end(before);
     net_skip(net, 25 * SECOND_US);
-    while (count(state, 2) != 1)
+    while (context_count(state, 2) != 1)
         net_skip(net, 20000);
     graph_end(after);
     wait_for_none(state, 2);
 }
 
 /* ---- a thread that is busy until the test lets it go ---- */
-
-static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments,
-                                uint32_t argument_count)
-{
-    gate_pass(mr_rpc_user(call));
-    return MR_OK;
-}
 
 /* No time is skipped: threads have yet to run, and calls their time-outs. */
 static void wait_for_load(void **state, uint32_t rank, uint32_t load)
@@ -188,7 +181,7 @@ TEST(a_call_of_the_dead_brings_none, setup, math_world_end)
     struct mr_rpc_future *busy, *call;
     struct gate gate;
     gate_init(&gate);
-    net_function(worker(state, 2), "gate", "", "", pass_gate, &gate, 0);
+    net_function(worker(state, 2), "gate", "", "", gate_pass_call, &gate, 0);
     assert_int_equal(mr_rpc_async(worker(state, 0), 2, "gate", NULL, 0, NULL, &busy), MR_OK);
     wait_for_load(state, 2, 1);
     assert_int_equal(mr_rpc_async(worker(state, 0), 1, "on", arguments, 3, &options, &call), MR_OK);
@@ -198,7 +191,7 @@ TEST(a_call_of_the_dead_brings_none, setup, math_world_end)
     assert_int_equal(mr_rpc_wait(call, NULL), MR_WORKER_DIED);
     gate_open(&gate);
     wait_for_load(state, 2, 0);
-    assert_int_equal(count(state, 2), 0);
+    assert_int_equal(context_count(state, 2), 0);
     mr_rpc_future_destroy(call);
     mr_rpc_future_destroy(busy);
     graph_end(g);
@@ -213,7 +206,7 @@ TEST(only_the_creator_ends_it, setup, math_world_end)
                      MR_OK);
     mr_autograd_end(c); /* a function that ends the context of its call */
     mr_context_put(c, false);
-    assert_int_equal(count(state, 1), 1);
+    assert_int_equal(context_count(state, 1), 1);
     mr_autograd_end(NULL);
     graph_end(g);
     wait_for_none(state, 1);

@@ -70,7 +70,7 @@ static enum mr_status reach(struct fixture *f, struct mr_value v, uint32_t *gone
     return mr_tape_reach(&f->tape, node_of(f, v), reached, f, gone);
 }
 
-static void give(struct fixture *f, uint32_t value, float amount)
+static void tape_give(struct fixture *f, uint32_t value, float amount)
 {
     float *sum = malloc(sizeof(*sum)), *other;
     *sum = amount;
@@ -83,7 +83,7 @@ static void give(struct fixture *f, uint32_t value, float amount)
 
 /* Every node gives each input its own gradient: so a gradient counts the ways. Returns how many nodes ran,
  * the latest first. */
-static uint32_t run(struct fixture *f)
+static uint32_t tape_run(struct fixture *f)
 {
     uint32_t count = 0, last = MR_TAPE_NONE, node;
     while ((node = mr_tape_next(&f->tape)) != MR_TAPE_NONE) {
@@ -97,7 +97,7 @@ static uint32_t run(struct fixture *f)
             if (sum == NULL)
                 mr_tape_arrived(&f->tape, inputs[i]);
             else
-                give(f, inputs[i], *sum);
+                tape_give(f, inputs[i], *sum);
         }
         free(sum);
         count++;
@@ -116,8 +116,8 @@ static void backward(struct fixture *f, struct mr_value loss, bool retain, uint3
     uint32_t gone;
     mr_tape_begin_pass(&f->tape, retain);
     assert_int_equal(reach(f, loss, &gone), MR_OK);
-    give(f, mr_tape_find(&f->tape, loss.gradient), 1);
-    assert_int_equal(run(f), nodes);
+    tape_give(f, mr_tape_find(&f->tape, loss.gradient), 1);
+    assert_int_equal(tape_run(f), nodes);
 }
 
 TEST(ways_add_up, setup, teardown)
@@ -168,7 +168,7 @@ TEST(nothing_goes_on_as_nothing, setup, teardown)
     mr_tape_begin_pass(&f->tape, false);
     assert_int_equal(reach(f, y, &gone), MR_OK);
     mr_tape_arrived(&f->tape, mr_tape_find(&f->tape, y.gradient));
-    assert_int_equal(run(f), 1);
+    assert_int_equal(tape_run(f), 1);
     assert_true(gradient(f, x) == -1);
 }
 
@@ -213,7 +213,7 @@ TEST(what_was_left_midway_is_dropped, setup, teardown)
     uint32_t gone;
     mr_tape_begin_pass(&f->tape, true);
     assert_int_equal(reach(f, loss, &gone), MR_OK);
-    give(f, mr_tape_find(&f->tape, y.gradient), 100); /* one of two, and then no more */
+    tape_give(f, mr_tape_find(&f->tape, y.gradient), 100); /* one of two, and then no more */
     assert_int_equal(mr_tape_next(&f->tape), MR_TAPE_NONE);
     backward(f, loss, false, 2);
     assert_true(gradient(f, x) == 2);
@@ -307,8 +307,8 @@ TEST(nodes_that_are_entered, setup, teardown)
     assert_true(mr_tape_enter(&f->tape, node));
     assert_false(mr_tape_enter(&f->tape, node)); /* once */
     assert_int_equal(mr_tape_next(&f->tape), MR_TAPE_NONE);
-    give(f, mr_tape_inputs(&f->tape, node)[0], 7);
-    assert_int_equal(run(f), 1);
+    tape_give(f, mr_tape_inputs(&f->tape, node)[0], 7);
+    assert_int_equal(tape_run(f), 1);
     assert_true(gradient(f, x) == 7);
     mr_tape_begin_pass(&f->tape, false);
     assert_int_equal(mr_tape_reach(&f->tape, node, reached, f, &gone), MR_INVALID_ARGUMENT);
@@ -327,7 +327,7 @@ TEST(the_latest_first, setup, teardown)
     for (uint32_t i = 0; i < NODES / 2; i++)
         assert_int_equal(reach(f, all[i], &gone), MR_OK);
     for (uint32_t i = 0; i < NODES / 2; i++)
-        give(f, mr_tape_find(&f->tape, all[(i * 7) % (NODES / 2)].gradient), 1);
+        tape_give(f, mr_tape_find(&f->tape, all[(i * 7) % (NODES / 2)].gradient), 1);
     for (uint32_t i = 0; i < NODES / 2; i++) {
         uint32_t node = mr_tape_next(&f->tape);
         assert_true(node < last);

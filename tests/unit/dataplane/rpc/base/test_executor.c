@@ -31,7 +31,7 @@ static void told(void *self)
     pthread_mutex_unlock(&b->lock);
 }
 
-static void run(struct mr_job *job)
+static void executor_run(struct mr_job *job)
 {
     struct task *task = (struct task *)(void *)job;
     struct bench *b = task->bench;
@@ -59,7 +59,7 @@ static void run(struct mr_job *job)
         mr_executor_unblocks();
 }
 
-static struct mr_executor *start(struct bench *b, uint32_t threads)
+static struct mr_executor *executor_start(struct bench *b, uint32_t threads)
 {
     struct mr_executor_config config = {.threads = threads, .self = b, .done = told};
     struct mr_executor *e;
@@ -86,11 +86,11 @@ static void open_gate(struct bench *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-static void give(struct mr_executor *e, struct task *tasks, uint32_t count, bool is_short)
+static void executor_give(struct mr_executor *e, struct task *tasks, uint32_t count, bool is_short)
 {
     for (uint32_t i = 0; i < count; i++) {
         tasks[i].job = (struct mr_job){
-            .run = run, .is_short = is_short, .next = i + 1 < count ? &tasks[i + 1].job : NULL};
+            .run = executor_run, .is_short = is_short, .next = i + 1 < count ? &tasks[i + 1].job : NULL};
         tasks[i].number = i;
     }
     mr_executor_give(e, &tasks[0].job, &tasks[count - 1].job, count);
@@ -117,7 +117,7 @@ TEST(threads_say_that_they_begin)
     assert_int_equal(mr_executor_create(&config, &e), MR_OK);
     for (uint32_t i = 0; i < 4; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true, .stands_aside = i == 0};
-    give(e, tasks, 4, false);
+    executor_give(e, tasks, 4, false);
     wait_until(&b, &b.running, 4); /* one of them is stood in for */
     mr_executor_use(e, &use);
     assert_int_equal(use.threads, 4);
@@ -132,11 +132,11 @@ TEST(threads_say_that_they_begin)
 TEST(one_thread_keeps_the_order)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task tasks[50];
     for (uint32_t i = 0; i < 50; i++)
         tasks[i] = (struct task){.bench = &b};
-    give(e, tasks, 50, true);
+    executor_give(e, tasks, 50, true);
     wait_until(&b, &b.ended, 50);
     mr_executor_destroy(e);
     for (uint32_t i = 0; i < 50; i++)
@@ -153,12 +153,13 @@ static bool has_number(const struct mr_job *job, const void *arg)
 TEST(bursts_and_single_ones_keep_their_order)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
-    struct task first = {.job = {.run = run}, .bench = &b, .waits = true}, tasks[12];
+    struct mr_executor *e = executor_start(&b, 1);
+    struct task first = {.job = {.run = executor_run}, .bench = &b, .waits = true}, tasks[12];
     mr_executor_give_one(e, &first.job);
     wait_until(&b, &b.running, 1);
     for (uint32_t i = 0; i < 12; i++)
-        tasks[i] = (struct task){.job = {.run = run, .is_short = i % 2 == 0}, .bench = &b, .number = 1 + i};
+        tasks[i] =
+            (struct task){.job = {.run = executor_run, .is_short = i % 2 == 0}, .bench = &b, .number = 1 + i};
     for (uint32_t i = 0; i < 12; i += 3) {
         tasks[i].job.next = &tasks[i + 1].job;
         mr_executor_give(e, &tasks[i].job, &tasks[i + 1].job, 2);
@@ -175,10 +176,10 @@ TEST(bursts_and_single_ones_keep_their_order)
 TEST(one_is_given_after_the_last_was_taken_back)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task tasks[3];
     for (uint32_t i = 0; i < 3; i++)
-        tasks[i] = (struct task){.job = {.run = run}, .bench = &b, .waits = i == 0, .number = i};
+        tasks[i] = (struct task){.job = {.run = executor_run}, .bench = &b, .waits = i == 0, .number = i};
     mr_executor_give_one(e, &tasks[0].job);
     wait_until(&b, &b.running, 1);
     mr_executor_give_one(e, &tasks[1].job);
@@ -201,7 +202,7 @@ static void block(struct mr_executor *e, struct bench *b, uint32_t from, uint32_
 {
     for (uint32_t i = from; i < to; i++) {
         blocked[i] = (struct task){
-            .job = {.run = run, .depth = depth}, .bench = b, .waits = true, .stands_aside = true};
+            .job = {.run = executor_run, .depth = depth}, .bench = b, .waits = true, .stands_aside = true};
         mr_executor_give_one(e, &blocked[i].job);
         wait_until(b, &b->running, i + 1);
     }
@@ -217,7 +218,7 @@ static uint32_t room_of(uint8_t depth)
 static struct task one_of(struct bench *b, uint8_t depth)
 {
     return (struct task){
-        .job = {.run = run, .depth = depth, .may_refuse = true}, .bench = b, .number = depth};
+        .job = {.run = executor_run, .depth = depth, .may_refuse = true}, .bench = b, .number = depth};
 }
 
 /* At each depth, when its share of the threads waits: the next of that depth waits, a deeper one goes before
@@ -227,7 +228,7 @@ TEST(threads_are_kept_for_those_that_others_wait_for)
 {
     static struct task waiting[MR_EXECUTOR_DEPTHS], deeper[MR_EXECUTOR_DEPTHS];
     struct bench b;
-    struct mr_executor *e = start(&b, 2);
+    struct mr_executor *e = executor_start(&b, 2);
     struct mr_executor_use use;
     uint32_t ended = 0;
     for (uint8_t depth = 0; depth + 1u < MR_EXECUTOR_DEPTHS; depth++) {
@@ -250,7 +251,7 @@ TEST(threads_are_kept_for_those_that_others_wait_for)
     while (mr_executor_nudge(e) && b.refused == 1)
         ;
     assert_int_equal(b.refused, 2);
-    struct task urgent = {.job = {.run = run, .urgent = true}, .bench = &b, .number = 77};
+    struct task urgent = {.job = {.run = executor_run, .urgent = true}, .bench = &b, .number = 77};
     mr_executor_give_one(e, &urgent.job);
     wait_until(&b, &b.ended, ++ended);
     assert_int_equal(b.order[ended - 1], 77);
@@ -284,7 +285,7 @@ static void give_and_wait(struct mr_job *job)
 TEST(what_waits_is_refused_when_the_last_thread_waits)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task behind = one_of(&b, MR_EXECUTOR_DEPTHS - 1);
     struct waits_deeply last = {.job = {.run = give_and_wait, .depth = MR_EXECUTOR_DEPTHS - 1},
                                 .bench = &b,
@@ -305,11 +306,11 @@ TEST(what_waits_is_refused_when_the_last_thread_waits)
 TEST(long_jobs_run_beside_each_other)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 8);
+    struct mr_executor *e = executor_start(&b, 8);
     struct task tasks[9];
     for (uint32_t i = 0; i < 9; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true};
-    give(e, tasks, 9, false);
+    executor_give(e, tasks, 9, false);
     wait_until(&b, &b.running, 8);
     assert_int_equal(mr_executor_load(e), 9);
     open_gate(&b);
@@ -322,11 +323,11 @@ TEST(long_jobs_run_beside_each_other)
 TEST(short_ones_that_are_not_are_nudged)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 4);
+    struct mr_executor *e = executor_start(&b, 4);
     struct task tasks[4];
     for (uint32_t i = 0; i < 4; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true};
-    give(e, tasks, 4, true);
+    executor_give(e, tasks, 4, true);
     wait_until(&b, &b.running, 1);
     for (uint32_t i = 2; i <= 4; i++) {
         assert_true(mr_executor_nudge(e));
@@ -349,10 +350,10 @@ static void wait_until_asleep(struct mr_executor *e, uint32_t threads)
 TEST(short_ones_wait_for_one_that_runs)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 2);
+    struct mr_executor *e = executor_start(&b, 2);
     struct task both[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}}, one, more[3];
     struct mr_executor_use use;
-    give(e, both, 2, false);
+    executor_give(e, both, 2, false);
     wait_until(&b, &b.running, 2);
     open_gate(&b);
     wait_until(&b, &b.ended, 2);
@@ -361,11 +362,11 @@ TEST(short_ones_wait_for_one_that_runs)
         one = (struct task){.bench = &b, .waits = true, .stands_aside = aside != 0};
         uint32_t ended = b.ended;
         b.open = false;
-        give(e, &one, 1, true);
+        executor_give(e, &one, 1, true);
         wait_until(&b, &b.running, 1);
         for (uint32_t i = 0; i < 3; i++)
             more[i] = (struct task){.bench = &b};
-        give(e, more, 3, true);
+        executor_give(e, more, 3, true);
         if (aside == 0) {
             mr_executor_use(e, &use);
             assert_int_equal(use.asleep, 1);
@@ -382,11 +383,11 @@ TEST(short_ones_wait_for_one_that_runs)
 TEST(those_that_wait_for_others_are_stood_in_for)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task tasks[20];
     for (uint32_t i = 0; i < 20; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true, .stands_aside = true};
-    give(e, tasks, 20, false);
+    executor_give(e, tasks, 20, false);
     wait_until(&b, &b.running, 20);
     open_gate(&b);
     wait_until(&b, &b.ended, 20);
@@ -396,11 +397,11 @@ TEST(those_that_wait_for_others_are_stood_in_for)
 TEST(a_job_that_waits_can_be_taken_back)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task tasks[5];
     for (uint32_t i = 0; i < 5; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true};
-    give(e, tasks, 5, false);
+    executor_give(e, tasks, 5, false);
     wait_until(&b, &b.running, 1);
     for (uint32_t number = 4; number >= 2; number -= 2)
         assert_ptr_equal(mr_executor_take_back(e, has_number, &number), &tasks[number].job);
@@ -417,17 +418,17 @@ TEST(a_job_that_waits_can_be_taken_back)
 TEST(an_urgent_one_has_a_thread_made_for_it)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
+    struct mr_executor *e = executor_start(&b, 1);
     struct task tasks[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}};
     struct task urgent = {.bench = &b, .number = 7};
-    give(e, tasks, 2, false);
+    executor_give(e, tasks, 2, false);
     wait_until(&b, &b.running, 1);
-    urgent.job = (struct mr_job){.run = run, .urgent = true};
+    urgent.job = (struct mr_job){.run = executor_run, .urgent = true};
     mr_executor_give_one(e, &urgent.job);
     wait_until(&b, &b.ended, 1);
     assert_int_equal(b.order[0], 7);
     assert_int_equal(b.most, 2);
-    struct task more = {.job = {.run = run}, .bench = &b, .waits = true, .number = 8};
+    struct task more = {.job = {.run = executor_run}, .bench = &b, .waits = true, .number = 8};
     mr_executor_give_one(e, &more.job); /* it was for that one: the limit is what it was */
     assert_true(mr_executor_nudge(e));
     struct mr_executor_use use;
@@ -444,12 +445,12 @@ TEST(an_urgent_one_has_a_thread_made_for_it)
 TEST(destroying_waits_for_all)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 2);
+    struct mr_executor *e = executor_start(&b, 2);
     struct task tasks[40];
     b.open = true;
     for (uint32_t i = 0; i < 40; i++)
         tasks[i] = (struct task){.bench = &b, .waits = true};
-    give(e, tasks, 40, false);
+    executor_give(e, tasks, 40, false);
     mr_executor_destroy(e);
     assert_int_equal(b.ended, 40);
     mr_executor_destroy(NULL);
@@ -459,10 +460,10 @@ TEST(destroying_waits_for_all)
 TEST(one_does_not_wait_behind_one_that_takes_long)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 4);
+    struct mr_executor *e = executor_start(&b, 4);
     struct task tasks[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}};
     for (uint32_t i = 0; i < 2; i++) {
-        tasks[i].job = (struct mr_job){.run = run};
+        tasks[i].job = (struct mr_job){.run = executor_run};
         mr_executor_give_one(e, &tasks[i].job);
         wait_until(&b, &b.running, i + 1);
     }
@@ -515,8 +516,9 @@ static void stopper_start(struct stopper *s, struct mr_executor *e)
 TEST(who_waits_is_stood_in_for_to_the_end)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 1);
-    struct waiter w = {.task = {.job = {.run = run}, .bench = &b}, .job = {.run = wait_for_another}, .e = e};
+    struct mr_executor *e = executor_start(&b, 1);
+    struct waiter w = {
+        .task = {.job = {.run = executor_run}, .bench = &b}, .job = {.run = wait_for_another}, .e = e};
     struct stopper stopper;
     mr_executor_give_one(e, &w.job);
     stopper_start(&stopper, e);
@@ -533,9 +535,9 @@ TEST(who_waits_is_stood_in_for_to_the_end)
 TEST(one_that_is_one_too_many_ends_too)
 {
     struct bench waits, runs;
-    struct mr_executor *e = start(&waits, 1), *none = start(&runs, 1);
-    struct task first = {.job = {.run = run}, .bench = &waits, .waits = true, .stands_aside = true};
-    struct task second = {.job = {.run = run}, .bench = &runs, .waits = true}, third = second;
+    struct mr_executor *e = executor_start(&waits, 1), *none = executor_start(&runs, 1);
+    struct task first = {.job = {.run = executor_run}, .bench = &waits, .waits = true, .stands_aside = true};
+    struct task second = {.job = {.run = executor_run}, .bench = &runs, .waits = true}, third = second;
     struct stopper stopper;
     mr_executor_give_one(e, &first.job);
     wait_until(&waits, &waits.running, 1);
@@ -557,11 +559,11 @@ TEST(one_that_is_one_too_many_ends_too)
 TEST(what_is_given_after_the_end_runs_at_once)
 {
     struct bench b;
-    struct mr_executor *e = start(&b, 2);
+    struct mr_executor *e = executor_start(&b, 2);
     struct task tasks[3] = {{.bench = &b, .number = 0}, {.bench = &b, .number = 1}};
-    tasks[2] = (struct task){.job = {.run = run}, .bench = &b, .number = 2};
+    tasks[2] = (struct task){.job = {.run = executor_run}, .bench = &b, .number = 2};
     mr_executor_stop(e);
-    give(e, tasks, 2, false);
+    executor_give(e, tasks, 2, false);
     assert_int_equal(b.ended, 2);
     mr_executor_give_one(e, &tasks[2].job);
     assert_int_equal(b.ended, 3);

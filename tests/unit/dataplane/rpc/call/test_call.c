@@ -51,12 +51,6 @@ static enum mr_status ping_pong(struct mr_rpc_call *call, const struct mr_value 
     return status;
 }
 
-static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    gate_pass(mr_rpc_user(call));
-    return MR_OK;
-}
-
 /* ---- values there and back ---- */
 
 static void check_mirror(struct mr_rpc *from, uint32_t to)
@@ -302,7 +296,7 @@ TEST(a_future_may_be_dropped_before_its_end, setup, net_teardown)
     gate_init(&gate);
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_future *future;
-        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "gate", "", "", gate_pass_call, &gate, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &future), MR_OK);
         assert_false(mr_rpc_done(future));
         mr_rpc_future_destroy(future);
@@ -323,7 +317,7 @@ TEST(arguments_are_copied_before_a_call_returns, setup, net_teardown)
         floats[i] = 1;
     struct mr_value values[] = {mr_value_string(text), mr_value_tensor(mr_tensor_1d(MR_F32, 400, floats))};
     for (uint32_t i = 0; i < 3; i++) {
-        net_function(worker(state, i), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, i), "gate", "", "", gate_pass_call, &gate, 0);
         net_function(worker(state, i), "mirror", "...", "...", net_mirror, NULL, 0);
         assert_int_equal(mr_rpc_async(worker(state, i), i, "gate", NULL, 0, NULL, &futures[i]), MR_OK);
         gate_wait_begun(&gate, i + 1);
@@ -373,7 +367,7 @@ TEST(then_runs_once_before_or_after_the_end, setup, net_teardown)
     gate_init(&gate);
     for (uint32_t to = 0; to < 2; to++)
         net_function(worker(state, to), "mirror", "...", "...", net_mirror, NULL, 0);
-    net_function(worker(state, 1), "gate", "", "", pass_gate, &gate, 0);
+    net_function(worker(state, 1), "gate", "", "", gate_pass_call, &gate, 0);
     net_function(worker(state, 1), "fails", "", "", net_fails, NULL, 0);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(mr_rpc_async(worker(state, 0), i % 2, "mirror", &value, 1, NULL, &future), MR_OK);
@@ -405,8 +399,8 @@ TEST(a_cancelled_call_that_has_not_begun_is_not_run, setup, net_teardown)
         gate_init(&gate);
         gate_init(&second_gate);
         second_gate.open = true;
-        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
-        net_function(worker(state, to), "second", "", "", pass_gate, &second_gate, 0);
+        net_function(worker(state, to), "gate", "", "", gate_pass_call, &gate, 0);
+        net_function(worker(state, to), "second", "", "", gate_pass_call, &second_gate, 0);
         net_function(worker(state, to), "mirror", "...", "...", net_mirror, NULL, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &first), MR_OK);
         gate_wait_begun(&gate, 1);
@@ -435,7 +429,7 @@ TEST(a_running_call_may_be_cancelled, setup, net_teardown)
         struct mr_rpc_future *future;
         static struct gate gate;
         gate_init(&gate);
-        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "gate", "", "", gate_pass_call, &gate, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &future), MR_OK);
         gate_wait_begun(&gate, 1);
         mr_rpc_cancel(future);
@@ -455,8 +449,8 @@ TEST(calls_end_at_their_time_out, setup, net_teardown)
         struct mr_rpc_future *future, *patient;
         static struct gate gate;
         gate_init(&gate);
-        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
-        net_function(worker(state, to), "queued", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "gate", "", "", gate_pass_call, &gate, 0);
+        net_function(worker(state, to), "queued", "", "", gate_pass_call, &gate, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, &options, &future), MR_OK);
         options.timeout_ms = UINT32_MAX;
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "queued", NULL, 0, &options, &patient), MR_OK);
@@ -483,8 +477,8 @@ TEST(a_call_whose_time_is_up_does_not_begin, setup, net_teardown)
         gate_init(&gate);
         gate_init(&late_gate);
         late_gate.open = true;
-        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
-        net_function(worker(state, to), "late", "", "", pass_gate, &late_gate, 0);
+        net_function(worker(state, to), "gate", "", "", gate_pass_call, &gate, 0);
+        net_function(worker(state, to), "late", "", "", gate_pass_call, &late_gate, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &first), MR_OK);
         gate_wait_begun(&gate, 1);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "late", NULL, 0, &options, &late), MR_OK);

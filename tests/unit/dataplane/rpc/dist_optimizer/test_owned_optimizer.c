@@ -18,8 +18,7 @@ static void expect_refused(struct mr_dist_optimizer_options options, const char 
     struct mr_rule rule;
     char error[256] = "";
     assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    if (strstr(error, option) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error, option);
+    assert_says(error, option);
 }
 
 TEST(options_that_make_no_sense_are_refused)
@@ -131,7 +130,7 @@ static float drawn(uint32_t step, uint32_t parameter, uint32_t element)
     return (float)((z ^ z >> 16) >> 8) * 0x1p-23f - 1.0f;
 }
 
-static void begin(struct fixture *f, const struct mr_dist_optimizer_options *options)
+static void owned_optimizer_begin(struct fixture *f, const struct mr_dist_optimizer_options *options)
 {
     struct mr_rule rule;
     char error[256] = "";
@@ -158,7 +157,7 @@ static void begin(struct fixture *f, const struct mr_dist_optimizer_options *opt
                          MR_OK);
 }
 
-static void end(struct fixture *f)
+static void owned_optimizer_end(struct fixture *f)
 {
     for (uint32_t p = 0; p < PARAMETERS; p++)
         mr_versions_release(f->parameters[p].versions);
@@ -223,7 +222,7 @@ TEST(steps_are_as_torchs_formulas)
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         struct fixture f;
         uint64_t numbers[PARAMETERS] = {1, 1, 1};
-        begin(&f, &cases[c]);
+        owned_optimizer_begin(&f, &cases[c]);
         for (uint32_t step = 1; step <= STEPS; step++) {
             draw(&f, step);
             assert_int_equal(mr_owned_optimizer_step(f.optimizer, gradient_of, &f, NULL, 0), MR_OK);
@@ -234,7 +233,7 @@ TEST(steps_are_as_torchs_formulas)
             }
             compare(&f, numbers);
         }
-        end(&f);
+        owned_optimizer_end(&f);
     }
 }
 
@@ -245,7 +244,7 @@ TEST(an_optimizer_of_the_same_name_goes_on)
     struct mr_rule rule;
     char error[256] = "", text[MR_NAMED_TEXT_BYTES];
     struct fixture f;
-    begin(&f, &adam);
+    owned_optimizer_begin(&f, &adam);
     assert_int_equal(mr_dist_rule(&adam, &rule, error, sizeof(error)), MR_OK);
     struct mr_owned_optimizer *halves = NULL;
     struct mr_versions *named;
@@ -276,7 +275,7 @@ TEST(an_optimizer_of_the_same_name_goes_on)
                                "mr_parameter_open()");
     mr_owned_optimizer_destroy(halves);
     mr_versions_release(named);
-    end(&f);
+    owned_optimizer_end(&f);
 }
 
 /* One bad gradient leaves its parameter as it is, and no other. */
@@ -286,7 +285,7 @@ TEST(bad_gradients_are_named)
     struct fixture f;
     char error[256];
     for (uint32_t bad = 0; bad < 3; bad++) {
-        begin(&f, &sgd);
+        owned_optimizer_begin(&f, &sgd);
         draw(&f, 1);
         if (bad == 0)
             f.gradients[0][3] = NAN;
@@ -306,7 +305,7 @@ TEST(bad_gradients_are_named)
         uint64_t numbers[PARAMETERS] = {mr_version_number(v), 2, 2};
         mr_version_release(v);
         compare(&f, numbers);
-        end(&f);
+        owned_optimizer_end(&f);
     }
 }
 
@@ -315,14 +314,14 @@ TEST(readers_keep_their_version)
 {
     const struct mr_dist_optimizer_options adam = {.kind = MR_DIST_ADAM, .learning_rate = 0.1f};
     struct fixture f;
-    begin(&f, &adam);
+    owned_optimizer_begin(&f, &adam);
     struct mr_parameter_version *v = mr_versions_hold(f.parameters[2].versions);
     draw(&f, 1);
     assert_int_equal(mr_owned_optimizer_step(f.optimizer, gradient_of, &f, NULL, 0), MR_OK);
     for (uint32_t i = 0; i < floats_of[2]; i++)
         assert_true(mr_version_values(v)[i] == drawn(1000, 2, i));
     mr_version_release(v);
-    end(&f);
+    owned_optimizer_end(&f);
 }
 
 TEST(a_parameter_comes_once)
@@ -330,12 +329,12 @@ TEST(a_parameter_comes_once)
     const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.1f};
     struct fixture f;
     char error[256];
-    begin(&f, &sgd);
+    owned_optimizer_begin(&f, &sgd);
     struct mr_owned_parameter again = f.parameters[0];
     again.number = 17;
     assert_int_equal(mr_owned_optimizer_add(f.optimizer, &again, 1, error, sizeof(error)),
                      MR_INVALID_ARGUMENT);
     assert_string_equal(error, "parameters 10 and 17 are the same");
-    end(&f);
+    owned_optimizer_end(&f);
     mr_owned_optimizer_destroy(NULL);
 }

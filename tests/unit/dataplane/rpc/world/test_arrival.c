@@ -19,7 +19,7 @@ static void open_world(struct net *net)
 }
 
 /* A worker with a function that returns its arguments. */
-static struct mr_rpc *add(struct net *net, const char *name, uint32_t rank)
+static struct mr_rpc *arrival_add(struct net *net, const char *name, uint32_t rank)
 {
     struct mr_rpc *rpc = net_add(net, name, rank);
     net_function(rpc, "mirror", "...", "...", net_mirror, NULL, 0);
@@ -41,8 +41,7 @@ static void expect_refused(struct net *net, const char *name, uint32_t rank, con
     char error[256] = "";
     struct mr_rpc *rpc = net_add(net, name, rank);
     assert_int_equal(mr_workers_wait_joined(rpc, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    if (strstr(error, part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error, part);
+    assert_says(error, part);
 }
 
 TEST(who_has_joined_is_known_to_all, net_setup, net_teardown)
@@ -50,13 +49,13 @@ TEST(who_has_joined_is_known_to_all, net_setup, net_teardown)
     struct net *net = *state;
     struct mr_rpc_worker info;
     open_world(net);
-    struct mr_rpc *first = worker(state, 0), *third = add(net, "w2", 2);
+    struct mr_rpc *first = worker(state, 0), *third = arrival_add(net, "w2", 2);
     expect_reaches(first, 2);
     expect_error(MR_UNKNOWN_WORKER, mr_rpc_sync(third, 1, "mirror", NULL, 0, NULL, NULL),
                  "no worker has joined this world as rank 1");
     expect_error(MR_UNKNOWN_WORKER, mr_worker_info(third, 1, &info), "rank 1");
     expect_error(MR_UNKNOWN_WORKER, mr_worker_by_name(third, "w1", &info), "w1");
-    struct mr_rpc *second = add(net, "w1", 1);
+    struct mr_rpc *second = arrival_add(net, "w1", 1);
 
     made(mr_worker_by_name(third, "w1", &info));
     assert_int_equal(info.rank, 1);
@@ -86,7 +85,8 @@ TEST(a_worker_leaves_by_itself, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
-    struct mr_rpc *first = worker(state, 0), *second = add(net, "w1", 1), *third = add(net, "w2", 2);
+    struct mr_rpc *first = worker(state, 0), *second = arrival_add(net, "w1", 1),
+                  *third = arrival_add(net, "w2", 2);
     assert_int_equal(mr_rpc_staying(second), 1);
     made(mr_rpc_shutdown(second, 0));
     for (uint32_t i = 0; i < 3; i += 2)
@@ -95,7 +95,7 @@ TEST(a_worker_leaves_by_itself, net_setup, net_teardown)
     expect_reaches(first, 2);
     expect_refused(net, "new", 1, "rank 1 is taken by worker \"w1\", which is gone");
     expect_refused(net, "w2", 3, "the name \"w2\" is taken by rank 2");
-    (void)add(net, "w1", 4); /* a name may be had again */
+    (void)arrival_add(net, "w1", 4); /* a name may be had again */
     struct mr_rpc_worker info;
 
     made(mr_worker_by_name(third, "w1", &info));
@@ -124,15 +124,15 @@ TEST(holds_end_with_who_leaves, net_setup, net_teardown)
     struct mr_rpc_result *copy;
     open_world(net);
     net_function(worker(state, 0), "mirror", "...", "...", net_mirror, NULL, 0);
-    (void)add(net, "w1", 1);
-    (void)add(net, "w2", 2);
+    (void)arrival_add(net, "w1", 1);
+    (void)arrival_add(net, "w2", 2);
     for (uint32_t i = 1; i < 3; i++) {
         made(mr_remote(worker(state, i), 0, "mirror", &seven, 1, NULL, &held[i]));
         made(mr_rref_confirm(held[i], 0));
     }
     assert_int_equal(values_of(net, 0), 2);
     made(mr_rpc_shutdown(worker(state, 1), 0));
-    (void)add(net, "w3", 3);
+    (void)arrival_add(net, "w3", 3);
     for (uint32_t i = 0; i < 1000 && values_of(net, 0) > 1; i++)
         net_skip(net, SECOND_US / 100);
     assert_int_equal(values_of(net, 0), 1);
@@ -149,7 +149,7 @@ TEST(a_silent_member_holds_up_who_comes, net_setup, net_teardown)
     struct net *net = *state;
     char error[256] = "";
     open_world(net);
-    (void)add(net, "w1", 1);
+    (void)arrival_add(net, "w1", 1);
     net_silence(net, 1, true);
     struct mr_rpc *third = net_add(net, "w2", 2);
 
@@ -176,7 +176,7 @@ TEST(who_waits_to_leave_is_told_why, net_setup, net_teardown)
 {
     struct net *net = *state;
     open_world(net);
-    struct mr_rpc *second = add(net, "w1", 1);
+    struct mr_rpc *second = arrival_add(net, "w1", 1);
 
     net_function(worker(state, 0), "wait", "", "", net_nothing, NULL, 0);
     net_silence(net, 0, true);

@@ -20,7 +20,7 @@ static void drop_saved(void *saved)
     atomic_fetch_sub(&saved_alive, 1);
 }
 
-static enum mr_status save(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+static enum mr_status ends_save(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     atomic_fetch_add(&saved_alive, 1);
     (void)mr_rpc_save(call, malloc(1), drop_saved);
@@ -175,14 +175,14 @@ static void let_go(struct held *held, enum handle kind)
 
 /* ---- worlds ---- */
 
-static void begin(struct net *net)
+static void ends_begin(struct net *net)
 {
     net_world(net, 2);
     for (uint32_t i = 0; i < 2; i++) {
         struct mr_rpc_function saves = {.name = "save",
                                         .arguments = "f32[?]",
                                         .results = "f32[?]",
-                                        .run = save,
+                                        .run = ends_save,
                                         .backward = save_backward};
         net_function(net->workers[i].rpc, "mirror", "...", "...", net_mirror, NULL, 0);
         made(mr_rpc_register(net->workers[i].rpc, &saves));
@@ -190,7 +190,7 @@ static void begin(struct net *net)
 }
 
 /* The other worker may believe that the one that went without a word still holds something of it. */
-static void end(struct net *net)
+static void ends_end(struct net *net)
 {
     net_silence(net, 1, true);
     net_stop(net);
@@ -201,14 +201,14 @@ TEST(each_kind_of_handle_outlives_its_worker)
     for (uint32_t kind = 0; kind < HANDLES; kind++) {
         struct held held = {.future = NULL};
         struct net net;
-        begin(&net);
+        ends_begin(&net);
         hold(net.workers[0].rpc, kind, &held);
         net_end(&net, 0);
         assert_int_equal(net_is_gone(&net, 0), kind == VERSION); /* which was never the worker's */
         let_go(&held, kind);
         assert_true(net_is_gone(&net, 0));
         assert_int_equal(atomic_load(&saved_alive), 0);
-        end(&net);
+        ends_end(&net);
     }
 }
 
@@ -220,7 +220,7 @@ static void end_in_order(const uint32_t *order)
 {
     struct held held = {.future = NULL};
     struct net net;
-    begin(&net);
+    ends_begin(&net);
     for (uint32_t i = 0; i < ORDER; i++)
         if (ordered[i] != HANDLES)
             hold(net.workers[0].rpc, ordered[i], &held);
@@ -233,7 +233,7 @@ static void end_in_order(const uint32_t *order)
     }
     assert_true(net_is_gone(&net, 0));
     assert_int_equal(atomic_load(&saved_alive), 0);
-    end(&net);
+    ends_end(&net);
 }
 
 static void permute(uint32_t *order, uint32_t count)
@@ -283,7 +283,7 @@ TEST(threads_release_while_the_worker_ends)
         pthread_t threads[THREADS];
         pthread_barrier_t together;
         struct net net;
-        begin(&net);
+        ends_begin(&net);
         pthread_barrier_init(&together, NULL, THREADS + 1);
         for (uint32_t i = 0; i < THREADS; i++) {
             hold(net.workers[0].rpc, ordered[i], &held);
@@ -298,7 +298,7 @@ TEST(threads_release_while_the_worker_ends)
             pthread_join(threads[i], NULL);
         assert_true(net_is_gone(&net, 0));
         pthread_barrier_destroy(&together);
-        end(&net);
+        ends_end(&net);
     }
 }
 
@@ -309,7 +309,7 @@ TEST(a_call_under_way_ends_with_the_worker)
     struct mr_value seven = mr_value_i64(7);
     struct mr_rpc_future *future;
     struct net net;
-    begin(&net);
+    ends_begin(&net);
     net_silence(&net, 1, true);
     made(mr_rpc_async(net.workers[0].rpc, 1, "mirror", &seven, 1, NULL, &future));
     net_end(&net, 0);
@@ -318,7 +318,7 @@ TEST(a_call_under_way_ends_with_the_worker)
     assert_false(net_is_gone(&net, 0));
     mr_rpc_future_destroy(future);
     assert_true(net_is_gone(&net, 0));
-    end(&net);
+    ends_end(&net);
 }
 
 TEST(handles_can_only_be_released_then)
@@ -330,7 +330,7 @@ TEST(handles_can_only_be_released_then)
     struct mr_rpc_result *result;
     struct mr_value loss = mr_value_none();
     struct net net;
-    begin(&net);
+    ends_begin(&net);
     hold(net.workers[0].rpc, MADE_RREF, &held);
     hold(net.workers[0].rpc, REMOTE_RREF, &held);
     hold(net.workers[0].rpc, CONTEXT, &held);
@@ -351,5 +351,5 @@ TEST(handles_can_only_be_released_then)
     assert_false(net_is_gone(&net, 0));
     let_go(&held, CONTEXT);
     assert_true(net_is_gone(&net, 0));
-    end(&net);
+    ends_end(&net);
 }

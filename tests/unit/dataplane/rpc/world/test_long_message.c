@@ -79,8 +79,9 @@ static struct mr_value tensor(const float *floats, uint32_t count)
     return mr_value_tensor(mr_tensor_1d(MR_F32, count, floats));
 }
 
-static struct mr_rpc_future *begin(void **state, uint32_t to, const char *function,
-                                   const struct mr_value *values, uint32_t count, uint32_t timeout_ms)
+static struct mr_rpc_future *long_message_begin(void **state, uint32_t to, const char *function,
+                                                const struct mr_value *values, uint32_t count,
+                                                uint32_t timeout_ms)
 {
     struct mr_rpc_call_options options = {.timeout_ms = timeout_ms};
     struct mr_rpc_future *future;
@@ -185,7 +186,7 @@ TEST(arguments_may_change_once_the_call_has_begun, setup_long, net_teardown)
 {
     float *floats = floats_new(FLOATS, 1);
     struct mr_value value = tensor(floats, FLOATS);
-    struct mr_rpc_future *future = begin(state, 1, "mirror", &value, 1, 0);
+    struct mr_rpc_future *future = long_message_begin(state, 1, "mirror", &value, 1, 0);
     struct mr_rpc_result *result;
     float first = floats[0], last = floats[FLOATS - 1];
     memset(floats, 0, FLOATS * sizeof(*floats));
@@ -206,8 +207,8 @@ TEST(small_calls_go_past_long_ones, setup_long, net_teardown)
     struct mr_rpc_result *result;
     add_functions(state);
     pthread_mutex_lock(&net->lock);
-    struct mr_rpc_future *slow = begin(state, 1, "count_runs", &value, 1, 0);
-    struct mr_rpc_future *fast = begin(state, 1, "runs_now", NULL, 0, 0);
+    struct mr_rpc_future *slow = long_message_begin(state, 1, "count_runs", &value, 1, 0);
+    struct mr_rpc_future *fast = long_message_begin(state, 1, "runs_now", NULL, 0, 0);
     pthread_mutex_unlock(&net->lock);
     made(mr_rpc_wait(fast, &result));
     assert_int_equal(mr_rpc_result_value(result, 0)->i64, 0);
@@ -229,7 +230,7 @@ TEST(many_at_a_time_wait_for_memory, setup_long, net_teardown)
     worker(state, 0)->config.long_memory_bytes = 2 * CALLS * 4 * MIB; /* all arguments, and all results */
     add_functions(state);
     for (uint32_t i = 0; i < CALLS; i++)
-        futures[i] = begin(state, 1, "count_runs", &value, 1, 0);
+        futures[i] = long_message_begin(state, 1, "count_runs", &value, 1, 0);
     for (uint32_t i = 0; i < CALLS; i++) {
         made(mr_rpc_wait(futures[i], NULL));
         mr_rpc_future_destroy(futures[i]);
@@ -301,8 +302,8 @@ static void die_in_the_middle(void **state, uint32_t who, bool answer)
     struct mr_value values[] = {tensor(floats, FLOATS)}, bytes = mr_value_i64(3 * MIB);
     add_functions(state);
     net_silence_after(net, who, IN_PART);
-    struct mr_rpc_future *future =
-        answer ? begin(state, 1, "make_bytes", &bytes, 1, 0) : begin(state, 1, "count_runs", values, 1, 0);
+    struct mr_rpc_future *future = answer ? long_message_begin(state, 1, "make_bytes", &bytes, 1, 0)
+                                          : long_message_begin(state, 1, "count_runs", values, 1, 0);
     WAIT_UNTIL(is_silent(net, who));
     uint32_t other = 1 - who;
     assert_int_not_equal(unfinished(state, other), 0);
@@ -350,7 +351,8 @@ static void give_up_in_the_middle(void **state, const char *function, bool cance
     add_functions(state);
     net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
-    struct mr_rpc_future *future = begin(state, 1, function, values, 3, cancels ? 60000 : IN_PART_MS);
+    struct mr_rpc_future *future =
+        long_message_begin(state, 1, function, values, 3, cancels ? 60000 : IN_PART_MS);
     WAIT_UNTIL(is_silent(net, 1));
     if (cancels)
         mr_rpc_cancel(future);
@@ -409,7 +411,7 @@ TEST(references_in_an_answer_come_or_go, setup_long, net_teardown)
     await_destroyed(&object, 1);
     net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
-    struct mr_rpc_future *future = begin(state, 1, "make_both", NULL, 0, IN_PART_MS);
+    struct mr_rpc_future *future = long_message_begin(state, 1, "make_both", NULL, 0, IN_PART_MS);
     WAIT_UNTIL(is_silent(net, 1));
     net_skip(net, (IN_PART_MS + 1000) * 1000u);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
@@ -439,7 +441,7 @@ TEST(arguments_are_freed_before_the_answer_is_fetched, setup_long, net_teardown)
     struct mr_value value = tensor(floats, FLOATS);
     struct mr_rpc_result *result;
     net_function(worker(state, 1), "mirror_to_the_silent", "...", "...", mirror_to_the_silent, net, 0);
-    struct mr_rpc_future *future = begin(state, 1, "mirror_to_the_silent", &value, 1, 0);
+    struct mr_rpc_future *future = long_message_begin(state, 1, "mirror_to_the_silent", &value, 1, 0);
     WAIT_UNTIL(is_silent(net, 0));
     assert_int_not_equal(unfinished(state, 1), 0);
     assert_int_equal(long_bytes(state, 1), 0);
@@ -462,7 +464,7 @@ TEST(what_waits_for_memory_goes_with_its_caller, setup_long, net_teardown)
     worker(state, 1)->config.long_bytes_max = worker(state, 1)->config.long_memory_bytes = 4 * MIB;
     net_function(worker(state, 1), "gate", "...", "i64", pass_gate, &gate, 0);
     for (uint32_t i = 0; i < 2; i++)
-        futures[i] = begin(state, 1, "gate", &value, 1, 0);
+        futures[i] = long_message_begin(state, 1, "gate", &value, 1, 0);
     gate_wait_begun(&gate, 1);
     WAIT_UNTIL(message_waits(net, 1));
     net_silence(net, 0, true);

@@ -48,7 +48,7 @@ static uint32_t word_count;
 static int exit_code;
 
 /* Parses in this process, for the values; a child does it first, as a mistake ends the program. */
-static bool parse(int argc, char **argv)
+static bool parse_cli(int argc, char **argv)
 {
     FILE *file = tmpfile();
     int status;
@@ -76,8 +76,8 @@ static bool parse(int argc, char **argv)
 }
 
 #define PARSE(...)                                                                                           \
-    parse((int)(sizeof((char *[]){"try", __VA_ARGS__}) / sizeof(char *)),                                    \
-          (char *[]){"try", __VA_ARGS__, NULL})
+    parse_cli((int)(sizeof((char *[]){"try", __VA_ARGS__}) / sizeof(char *)),                                \
+              (char *[]){"try", __VA_ARGS__, NULL})
 
 TEST(test_every_kind)
 {
@@ -124,8 +124,7 @@ static void expect_usage_error(bool went_on, const char *text)
 {
     assert_false(went_on);
     assert_int_equal(exit_code, CLI_EXIT_USAGE);
-    if (!strstr(printed, text))
-        fail_msg("\"%s\" does not say \"%s\"", printed, text);
+    assert_says(printed, text);
     assert_ptr_equal(strchr(printed, '\n'), printed + strlen(printed) - 1); /* one line */
     assert_true(strncmp(printed, "millrace try it: ", 17) == 0);
 }

@@ -2,7 +2,7 @@
 #include "dataplane/wire/base/clock_offset.h"
 #include "tests/test.h"
 
-static void check(uint64_t begin_ns, int64_t ahead_ns, uint64_t there_ns, uint64_t back_ns)
+static void clock_offset_check(uint64_t begin_ns, int64_t ahead_ns, uint64_t there_ns, uint64_t back_ns)
 {
     int64_t offset_ns;
     uint64_t error_ns;
@@ -20,7 +20,7 @@ TEST(the_error_bounds_asymmetric_delays)
     for (int a = 0; a < 5; a++)
         for (int there = 0; there < 5; there++)
             for (int back = 0; back < 5; back++)
-                check(UINT64_C(100000000000000), ahead_ns[a], delays_ns[there], delays_ns[back]);
+                clock_offset_check(UINT64_C(100000000000000), ahead_ns[a], delays_ns[there], delays_ns[back]);
 }
 
 TEST(equal_ways_give_the_offset_itself)

@@ -9,7 +9,7 @@
 
 static const struct mr_log_identity who = {.program = "millraced", .node = "node-1"};
 
-static void make(enum mr_log_level level, struct mr_journal_entry *out)
+static void journal_make(enum mr_log_level level, struct mr_journal_entry *out)
 {
     static struct mr_log_site site = {.event = "saved", .file = "../ps/control/control.c", .line = 12};
     const struct mr_log_field fields[] = {{.name = "checkpoint", .number = 7},
@@ -33,7 +33,7 @@ TEST(an_entry_has_every_field)
                                            "MILLRACE_CHECKPOINT=7",
                                            "MILLRACE_DIRECTORY=/a b\\x0ac"};
     static struct mr_journal_entry e;
-    make(MR_LOG_INFO, &e);
+    journal_make(MR_LOG_INFO, &e);
     assert_int_equal(e.count, sizeof(expected) / sizeof(*expected));
     for (size_t i = 0; i < e.count; i++) {
         assert_int_equal(e.lengths[i], strlen(expected[i]));
@@ -46,7 +46,7 @@ TEST(levels_are_priorities)
     static const char *const priorities[] = {"PRIORITY=3", "PRIORITY=4", "PRIORITY=6", "PRIORITY=7"};
     static struct mr_journal_entry e;
     for (int level = MR_LOG_ERROR; level <= MR_LOG_DEBUG; level++) {
-        make((enum mr_log_level)level, &e);
+        journal_make((enum mr_log_level)level, &e);
         assert_memory_equal(e.fields[1], priorities[level], e.lengths[1]);
     }
 }

@@ -56,7 +56,7 @@ static int tear_down(void **state)
 }
 
 /* Takes what is there, and waits for the first of it so long. */
-static void take(int wait_ms)
+static void log_take(int wait_ms)
 {
     struct pollfd fd = {.fd = captured.pipe[0], .events = POLLIN};
     while (poll(&fd, 1, wait_ms) > 0 && captured.bytes + 1 < sizeof(captured.text)) {
@@ -69,7 +69,7 @@ static void take(int wait_ms)
     captured.text[captured.bytes] = '\0';
 }
 
-static uint32_t count(const char *what)
+static uint32_t log_count(const char *what)
 {
     uint32_t found = 0;
     for (const char *at = strstr(captured.text, what); at != NULL; at = strstr(at + 1, what))
@@ -80,8 +80,8 @@ static uint32_t count(const char *what)
 /* Until so many lines have it. */
 static void wait_for(const char *what, uint32_t times)
 {
-    if (!WAIT_WITHIN(WAIT_LIMIT_S, take(count(what) < times ? 10 : 0), count(what) >= times))
-        fail_msg("%u times \"%s\", not %u, in:\n%s", count(what), what, times, captured.text);
+    if (!WAIT_WITHIN(WAIT_LIMIT_S, log_take(log_count(what) < times ? 10 : 0), log_count(what) >= times))
+        fail_msg("%u times \"%s\", not %u, in:\n%s", log_count(what), what, times, captured.text);
 }
 
 TEST(levels_are_thresholds, set_up, tear_down)
@@ -93,10 +93,10 @@ TEST(levels_are_thresholds, set_up, tear_down)
         mr_log_warning("w", "of level %d", level);
         mr_log_info("i", "of level %d", level);
         mr_log_debug("d", "of level %d", level);
-        take(0);
-        assert_int_equal(count("event="), level + 1);
-        assert_int_equal(count("event=e "), 1);
-        assert_int_equal(count("event=d "), level == MR_LOG_DEBUG);
+        log_take(0);
+        assert_int_equal(log_count("event="), level + 1);
+        assert_int_equal(log_count("event=e "), 1);
+        assert_int_equal(log_count("event=d "), level == MR_LOG_DEBUG);
     }
 }
 
@@ -109,12 +109,12 @@ TEST(a_line_gives_a_terminal_no_commands, set_up, tear_down)
                 MR_LOG_FIELDS({"who", .text = "\xc2\x9b"
                                               "1m"}),
                 "said", "a store says \033[2J\xff");
-    take(0);
-    assert_int_equal(count("\033"), 0);
-    assert_int_equal(count("\xc2"), 0);
-    assert_int_equal(count("\xff"), 0);
-    assert_int_equal(count("x1b[2J"), 1);
-    assert_int_equal(count("xc2"), 1);
+    log_take(0);
+    assert_int_equal(log_count("\033"), 0);
+    assert_int_equal(log_count("\xc2"), 0);
+    assert_int_equal(log_count("\xff"), 0);
+    assert_int_equal(log_count("x1b[2J"), 1);
+    assert_int_equal(log_count("xc2"), 1);
 }
 
 TEST(a_line_is_written_when_the_call_returns, set_up, tear_down)
@@ -122,8 +122,8 @@ TEST(a_line_is_written_when_the_call_returns, set_up, tear_down)
     assert_true(mr_log_start());
     for (uint32_t i = 0; i < LINES; i++) {
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"i", .number = i}), "numbered", "line %u", i);
-        take(0);
-        assert_int_equal(count("event=numbered"), i + 1);
+        log_take(0);
+        assert_int_equal(log_count("event=numbered"), i + 1);
     }
     mr_log_stop();
 }
@@ -165,7 +165,7 @@ TEST(a_listener_is_told_of_lines_from_info_on, set_up, tear_down)
     mr_log_listen(NULL, NULL);
     mr_log_error("failed", "nobody listens");
     assert_int_equal(heard.count, 2);
-    take(0);
+    log_take(0);
     assert_null(strstr(captured.text, "checkpoint 7"));
     assert_non_null(strstr(captured.text, "this is written, too"));
 }
@@ -206,12 +206,12 @@ TEST(bursts_are_told, set_up, tear_down)
     one_place(MANY);
     for (uint32_t i = 0; i < 5; i++)
         mr_log_error("other", "once more");
-    take(0);
-    assert_true(count("msg=\"again\"") >= 10 && count("msg=\"again\"") < MANY / 2);
-    assert_int_equal(count("event=other"), 5);
+    log_take(0);
+    assert_true(log_count("msg=\"again\"") >= 10 && log_count("msg=\"again\"") < MANY / 2);
+    assert_int_equal(log_count("event=other"), 5);
     wait_for("suppressed=", 1);
     const char *told = strstr(captured.text, "suppressed=");
-    assert_int_equal(strtoul(told + strlen("suppressed="), NULL, 10) + count("msg=\"again\""), MANY);
+    assert_int_equal(strtoul(told + strlen("suppressed="), NULL, 10) + log_count("msg=\"again\""), MANY);
     assert_non_null(strstr(captured.text, "more lines like the last one of test_log.c:"));
     mr_log_stop();
 }
@@ -222,8 +222,8 @@ TEST(the_end_tells_what_was_suppressed, set_up, tear_down)
     assert_true(mr_log_start());
     one_place(MANY);
     mr_log_stop();
-    take(0);
-    assert_int_equal(count("suppressed="), 1);
+    log_take(0);
+    assert_int_equal(log_count("suppressed="), 1);
 }
 
 static void fill_pipe(void)
@@ -239,7 +239,7 @@ static void fill_pipe(void)
 /* Takes the zeros that fill the pipe, too. */
 static void drain_pipe(void)
 {
-    take(0);
+    log_take(0);
     size_t kept = 0;
     for (size_t i = 0; i < captured.bytes; i++)
         if (captured.text[i] != '\0')
@@ -272,11 +272,11 @@ TEST(nobody_reads, set_up, tear_down)
     pthread_join(core, NULL); /* it comes to its end although nobody reads */
     for (uint32_t i = 0; i < LINES; i++)
         mr_log_info("others", "wait no more");
-    WAIT_UNTIL(drain_pipe(), count("event=log_lost") > 0);
-    assert_int_equal(count("event=first"), 1);
+    WAIT_UNTIL(drain_pipe(), log_count("event=log_lost") > 0);
+    assert_int_equal(log_count("event=first"), 1);
     const char *lost = strstr(captured.text, "lost=");
     assert_non_null(lost);
-    assert_int_equal(count("event=first") + count("event=core") + count("event=others") +
+    assert_int_equal(log_count("event=first") + log_count("event=core") + log_count("event=others") +
                          strtoul(lost + strlen("lost="), NULL, 10),
                      1 + 4 * MR_LOG_QUEUE_RECORDS + LINES);
     mr_log_stop();
@@ -292,6 +292,6 @@ TEST(a_journal_that_is_not_there_is_refused, set_up, tear_down)
     assert_false(mr_log_configure(&options, &why));
     assert_non_null(why);
     mr_log_info("still", "as before");
-    take(0);
-    assert_int_equal(count("level=info"), 1);
+    log_take(0);
+    assert_int_equal(log_count("level=info"), 1);
 }

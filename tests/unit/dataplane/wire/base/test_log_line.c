@@ -103,7 +103,7 @@ TEST(names_are_parsed)
 /* ---- JSON ---- */
 
 /* The value of a key of the line, which must be JSON; with what jansson makes of its text. */
-static json_t *parse(const struct mr_log_record *r)
+static json_t *log_line_parse(const struct mr_log_record *r)
 {
     json_error_t error;
     const size_t length = mr_log_line(r, MR_LOG_JSON, &who, line);
@@ -125,7 +125,7 @@ TEST(json_has_every_part)
                                           {.name = "directory", .text = "/var/lib/\"x\""}};
     struct mr_log_record r = record_of(MR_LOG_ERROR, "one\ntwo\\ \"three\"");
     mr_log_record_fields(&r, fields, 2);
-    json_t *o = parse(&r);
+    json_t *o = log_line_parse(&r);
     assert_string_equal(text_of(o, "ts"), "2023-11-14T22:13:20.007Z");
     assert_string_equal(text_of(o, "level"), "error");
     assert_string_equal(text_of(o, "node"), "node-1");
@@ -160,7 +160,7 @@ TEST(json_takes_any_bytes)
                  {"\x01\x1f\x7f\t\r", "\x01\x1f\x7f\t\r"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct mr_log_record r = record_of(MR_LOG_INFO, cases[i].in);
-        json_t *o = parse(&r);
+        json_t *o = log_line_parse(&r);
         assert_string_equal(text_of(o, "msg"), cases[i].out);
         json_decref(o);
     }
@@ -176,7 +176,7 @@ TEST(random_bytes_are_json)
             text[b] = r.message[b] = (char)(1 + nrand48(seed) % 255);
         text[sizeof(text) - 1] = r.message[sizeof(text) - 1] = '\0';
         mr_log_record_fields(&r, &(struct mr_log_field){.name = "odd", .text = text}, 1);
-        json_decref(parse(&r));
+        json_decref(log_line_parse(&r));
     }
 }
 
@@ -192,7 +192,7 @@ TEST(every_line_fits)
         fields[i] = (struct mr_log_field){.name = "abcdefgh" + (i % 8), .text = much};
     mr_log_record_fields(&r, fields, MR_LOG_FIELDS_MAX + 1);
     assert_int_equal(r.field_count, MR_LOG_FIELDS_MAX);
-    json_t *o = parse(&r);
+    json_t *o = log_line_parse(&r);
     assert_int_equal(strlen(text_of(o, "msg")), MR_LOG_MESSAGE_BYTES - 1);
     assert_int_equal(strlen(text_of(o, "abcdefgh")), MR_LOG_TEXTS_BYTES - 1);
     assert_string_equal(text_of(o, "h"), ""); /* no room was left */

@@ -22,7 +22,7 @@ static int unmade(void **state)
     return 0;
 }
 
-static void add(float total_ns, uint32_t count)
+static void call_records_add(float total_ns, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         *mr_call_record_next(&r) = (struct mr_call_record){.total_ns = total_ns};
@@ -39,7 +39,7 @@ static void assert_selected(const uint64_t *numbers, uint32_t count)
 
 TEST(the_last_calls_stay, made, unmade)
 {
-    add(10, MR_CALL_RECORDS + 100);
+    call_records_add(10, MR_CALL_RECORDS + 100);
     assert_int_equal(r.last.count, MR_CALL_RECORDS + 100);
     assert_int_equal(mr_call_ring_oldest(&r.last), 100);
     for (uint64_t i = 100; i < r.last.count; i++)
@@ -50,9 +50,9 @@ TEST(the_last_calls_stay, made, unmade)
 TEST(a_slow_call_is_selected_with_its_neighbours, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
-    add(10, 100);
-    add(1000, 1); /* 101 */
-    add(999, 100);
+    call_records_add(10, 100);
+    call_records_add(1000, 1); /* 101 */
+    call_records_add(999, 100);
     static const uint64_t numbers[] = {93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105};
     static_assert(MR_RECORD_BEFORE == 8 && MR_RECORD_AFTER == 4, "as many as there are in the list");
     assert_selected(numbers, 13);
@@ -63,20 +63,20 @@ TEST(the_first_call_has_none_before_it, made, unmade)
 {
     static const uint64_t numbers[] = {1, 2, 3, 4, 5};
     mr_call_records_watch(&r, 1000, 0);
-    add(5000, 1);
-    add(10, 20);
+    call_records_add(5000, 1);
+    call_records_add(10, 20);
     assert_selected(numbers, 5);
 }
 
 TEST(no_call_is_selected_twice, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
-    add(10, 20);
-    add(2000, 3); /* 21 to 23 */
-    add(10, 2);
-    add(2000, 1); /* 26 */
-    add(10, 8);   /* 27 to 34, of which 31 to 34 are before the next */
-    add(2000, 1); /* 35 */
+    call_records_add(10, 20);
+    call_records_add(2000, 3); /* 21 to 23 */
+    call_records_add(10, 2);
+    call_records_add(2000, 1); /* 26 */
+    call_records_add(10, 8);   /* 27 to 34, of which 31 to 34 are before the next */
+    call_records_add(2000, 1); /* 35 */
     uint64_t numbers[23];
     for (uint32_t i = 0; i < 23; i++)
         numbers[i] = 13 + i;
@@ -88,9 +88,9 @@ TEST(no_call_is_selected_twice, made, unmade)
 TEST(selected_calls_outlast_the_others, made, unmade)
 {
     mr_call_records_watch(&r, 1000, 0);
-    add(10, 50);
-    add(3000, 1);
-    add(10, 100 * MR_CALL_RECORDS);
+    call_records_add(10, 50);
+    call_records_add(3000, 1);
+    call_records_add(10, 100 * MR_CALL_RECORDS);
     assert_int_equal(r.selected.count, MR_RECORD_BEFORE + 1 + MR_RECORD_AFTER);
     assert_true(mr_call_ring_at(&r.selected, MR_RECORD_BEFORE)->total_ns == 3000);
 }

@@ -23,7 +23,7 @@ static void write_to(struct pair_call *c, const struct mr_tensor *request, uint3
 }
 
 /* Begins an echo, of which nothing is written, and hands it over. */
-static void begin(struct pair_call *c, struct mr_tensor *request)
+static void client_call_open_begin(struct pair_call *c, struct mr_tensor *request)
 {
     const struct mr_call_options options = {.op = MR_OP_ECHO, .user = c, .deadline_us = UINT64_MAX};
     c->keep = true;
@@ -34,7 +34,7 @@ static void begin(struct pair_call *c, struct mr_tensor *request)
     mr_call_send(client(), c->call, p.now_us);
 }
 
-static void finish(struct pair_call *c)
+static void client_call_open_finish(struct pair_call *c)
 {
     pair_run(&p, 500000);
     assert_int_equal(c->ended, 1);
@@ -50,7 +50,7 @@ TEST(only_what_is_written_is_sent, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
-    begin(&c, &request);
+    client_call_open_begin(&c, &request);
     for (uint32_t at = 0; at < BYTES; at += STEP) {
         pair_run(&p, 2000);
         assert_true(c.call->sending.out.sent_bytes <= c.call->ready_bytes);
@@ -58,7 +58,7 @@ TEST(only_what_is_written_is_sent, pair_opened, pair_ended)
         assert_int_equal(p.executed, 0);
         write_to(&c, &request, at, at + STEP);
     }
-    finish(&c);
+    client_call_open_finish(&c);
     assert_int_equal(p.executed, 1);
 }
 
@@ -73,12 +73,12 @@ TEST(losses_are_sent_again, pair_opened, pair_ended)
     struct pair_call c = {0};
     struct mr_tensor request;
     p.filter = drop_some;
-    begin(&c, &request);
+    client_call_open_begin(&c, &request);
     for (uint32_t at = 0; at < BYTES; at += STEP) {
         pair_run(&p, 700);
         write_to(&c, &request, at, at + STEP);
     }
-    finish(&c);
+    client_call_open_finish(&c);
     assert_int_equal(p.executed, 1);
 }
 
@@ -86,7 +86,7 @@ TEST(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written, pair
 {
     struct pair_call c = {0};
     struct mr_tensor request;
-    begin(&c, &request);
+    client_call_open_begin(&c, &request);
     write_to(&c, &request, 0, 3 * STEP);
     pair_run(&p, 1000);
     pair_restart_server(&p);
@@ -95,7 +95,7 @@ TEST(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written, pair
     assert_true(c.call->sending.out.sent_bytes <= c.call->ready_bytes);
     assert_int_equal(p.executed, 0);
     write_to(&c, &request, 3 * STEP, BYTES);
-    finish(&c);
+    client_call_open_finish(&c);
     assert_int_equal(p.executed, 1);
 }
 
@@ -103,7 +103,7 @@ TEST(one_that_ends_half_way_is_never_executed, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     struct mr_tensor request;
-    begin(&c, &request);
+    client_call_open_begin(&c, &request);
     write_to(&c, &request, 0, 3 * STEP);
     pair_run(&p, 1000);
     mr_call_cancel(client(), c.call);
@@ -141,7 +141,7 @@ TEST(bytes_are_sent_from_where_they_are, pair_opened, pair_ended)
     for (uint32_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
         struct pair_call c = {0};
         begin_lent(&c, lent, places[i][0], places[i][1]);
-        finish(&c);
+        client_call_open_finish(&c);
         assert_int_equal(p.executed, i + 1);
     }
 }
@@ -152,7 +152,7 @@ TEST(lost_ones_are_sent_again_from_there, pair_opened, pair_ended)
     struct pair_call c = {0};
     p.filter = drop_some;
     begin_lent(&c, lent, 1001, BYTES - 77);
-    finish(&c);
+    client_call_open_finish(&c);
     assert_int_equal(p.executed, 1);
     assert_true(mr_endpoint_counters(client())->segments_resent > 0);
 }
@@ -164,7 +164,7 @@ TEST(after_a_restart_they_are_sent_from_there, pair_opened, pair_ended)
     begin_lent(&c, lent, 1001, BYTES - 77);
     pair_run(&p, 100);
     pair_restart_server(&p);
-    finish(&c);
+    client_call_open_finish(&c);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
     assert_int_equal(p.executed, 1);
 }

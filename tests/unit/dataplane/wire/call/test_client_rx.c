@@ -7,7 +7,7 @@
 
 static uint8_t large[60000];
 
-static void start(void)
+static void client_rx_start(void)
 {
     pair_init(&p);
     p.config[PAIR_CLIENT].receive_window_bytes = 16000;
@@ -21,7 +21,7 @@ static void start(void)
 
 static int setup(void **state)
 {
-    start();
+    client_rx_start();
     return 0;
 }
 
@@ -128,7 +128,7 @@ TEST(short_replies_are_acknowledged_together, setup, pair_ended)
 
 static uint32_t packets_of(uint32_t bytes)
 {
-    start();
+    client_rx_start();
     echo(bytes, 500);
     uint32_t packets = p.wire_packets;
     pair_stop(&p);
@@ -143,7 +143,7 @@ static void any_one_packet(pair_filter filter, uint64_t late_us)
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         uint32_t packets = packets_of(sizes[s]);
         for (uint32_t n = 0; n < packets; n++) {
-            start();
+            client_rx_start();
             p.filter = filter;
             p.drop_from = n;
             p.drop_n = 1;
@@ -153,7 +153,7 @@ static void any_one_packet(pair_filter filter, uint64_t late_us)
             pair_stop(&p);
         }
     }
-    start();
+    client_rx_start();
 }
 
 TEST(any_one_packet_may_be_lost, no_setup, pair_ended)
@@ -176,7 +176,7 @@ TEST(any_run_of_packets_may_be_lost, no_setup, pair_ended)
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         uint32_t packets = packets_of(sizes[s]);
         for (uint32_t n = 0; n < packets; n += 3) {
-            start();
+            client_rx_start();
             p.filter = drop_some;
             p.drop_from = n;
             p.drop_n = 20;
@@ -185,7 +185,7 @@ TEST(any_run_of_packets_may_be_lost, no_setup, pair_ended)
             pair_stop(&p);
         }
     }
-    start();
+    client_rx_start();
 }
 
 TEST(all_may_come_twice_and_in_any_order, setup, pair_ended)
@@ -221,7 +221,7 @@ TEST(heavy_loss_is_survived, setup, pair_ended)
 TEST(one_lost_packet_costs_one_packet, no_setup, pair_ended)
 {
     uint32_t packets = packets_of(60000);
-    start();
+    client_rx_start();
     p.filter = drop_some;
     p.drop_from = 20;
     p.drop_n = 1;
@@ -482,7 +482,7 @@ TEST(a_call_refused_until_its_deadline_never_executes, no_setup, pair_ended)
     for (uint32_t bytes = 10; bytes < sizeof(large) / 2; bytes += 3000) {
         struct pair_call c = {0}, next = {0};
         struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, large);
-        start();
+        client_rx_start();
         busy_until_us = p.now_us + BUSY_FOR_US;
         p.handler = busy_for_a_while;
         p.filter = first_request_is_late;
@@ -532,7 +532,7 @@ TEST(a_refusal_says_nothing_of_another_session, no_setup, pair_ended)
 {
     for (uint32_t sent_before = 0; sent_before < 2; sent_before++) {
         struct pair_call c = {.sequence = 1};
-        start();
+        client_rx_start();
         p.filter = sent_before ? drop_replies : drop_all;
         pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 8000000);
         pair_run(&p, 10000);

@@ -69,13 +69,13 @@ static const struct mr_wire_counters *server_counters(void)
     return mr_endpoint_counters(p.ends[PAIR_SERVER].ep);
 }
 
-static void pull(struct pair_call *c, uint32_t bytes)
+static void client_window_pull(struct pair_call *c, uint32_t bytes)
 {
     p.reply_bytes = bytes;
     pair_call(&p, c, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
 }
 
-static void push(struct pair_call *c, uint32_t bytes)
+static void client_window_push(struct pair_call *c, uint32_t bytes)
 {
     static uint8_t data[16u << 20];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
@@ -104,13 +104,13 @@ TEST(an_idle_network_is_used_as_without_a_window, setup, pair_ended)
 {
     struct pair_call a = {0}, b = {0}, c = {0};
     slow_link.bits_per_us = 10000;
-    pull(&a, PULL_BYTES);
+    client_window_pull(&a, PULL_BYTES);
     uint64_t us = until_ended(&a);
     assert_int_in_range(us, PULL_BYTES * 8 / 10000, PULL_BYTES * 8 / 10000 * 11 / 10);
-    pull(&b, 16u << 20);
+    client_window_pull(&b, 16u << 20);
     us = until_ended(&b);
     assert_true(us < (16u << 20) * UINT64_C(8) / 10000 * 11 / 10);
-    push(&c, 8u << 20);
+    client_window_push(&c, 8u << 20);
     us = until_ended(&c);
     assert_true(us < (8u << 20) * UINT64_C(8) / 10000 * 11 / 10);
     assert_int_equal(counters()->window_delays + counters()->window_losses, 0);
@@ -124,7 +124,7 @@ TEST(a_slow_link_is_filled_and_its_queue_kept_short, setup, pair_ended)
         struct pair_call c = {0};
         slow_link.bits_per_us = 1000;
         slow_link.queue_max_us = 0;
-        i == 0 ? pull(&c, 16u << 20) : push(&c, 16u << 20);
+        i == 0 ? client_window_pull(&c, 16u << 20) : client_window_push(&c, 16u << 20);
         pair_run(&p, 40000);
         assert_true(slow_link.queue_max_us > 1500);
         assert_true(counters()->window_delays > 0);
@@ -153,7 +153,7 @@ TEST(many_pulls_at_once_fit_into_the_switch, setup, pair_ended)
         slow_link.dropped = 0;
         for (uint32_t i = 0; i < SESSIONS; i++) {
             p.session = sessions[i];
-            pull(&calls[i], 4u << 20);
+            client_window_pull(&calls[i], 4u << 20);
         }
         uint64_t start_us = p.now_us;
         for (uint32_t i = 0; i < SESSIONS; i++)
@@ -170,7 +170,7 @@ TEST(a_sleeping_client_is_soon_as_fast_again, setup, pair_ended)
 {
     struct pair_call c = {0};
     slow_link.bits_per_us = 10000;
-    pull(&c, 32u << 20);
+    client_window_pull(&c, 32u << 20);
     pair_run(&p, 1000);
     for (int i = 0; i < 3; i++) {
         p.now_us += 5000; /* nobody is polled */
@@ -204,7 +204,7 @@ TEST(a_client_that_looks_now_and_then_keeps_its_windows, setup, pair_ended)
     struct pair_call calls[2] = {0};
     slow_link.bits_per_us = 10000;
     for (int i = 0; i < 2; i++) {
-        i == 0 ? pull(&calls[i], 16u << 20) : push(&calls[i], 16u << 20);
+        i == 0 ? client_window_pull(&calls[i], 16u << 20) : client_window_push(&calls[i], 16u << 20);
         uint64_t start_us = p.now_us;
         while (calls[i].ended == 0 && p.now_us - start_us < 1000000) {
             run_server_alone(2000);
@@ -219,7 +219,7 @@ TEST(a_request_into_the_void_starts_again_from_the_least, setup, pair_ended)
 {
     struct pair_call c = {0};
     slow_link.bits_per_us = 10000;
-    push(&c, 4u << 20);
+    client_window_push(&c, 4u << 20);
     pair_run(&p, 500);
     slow_link.cut[PAIR_CLIENT] = true;
     pair_run(&p, 100000);
@@ -250,7 +250,7 @@ TEST(the_server_keeps_to_what_the_client_says, setup, pair_ended)
         if (says[i] == 1) /* the next word is to find it so */
             continue;
         mr_flow_begin(client, p.session);
-        pull(&c, 100000);
+        client_window_pull(&c, 100000);
         (void)until_ended(&c);
     }
 }
@@ -273,7 +273,7 @@ TEST(a_word_about_the_window_may_be_lost, setup, pair_ended)
     mr_client_session_ack_slots(p.ends[PAIR_CLIENT].ep, p.session, 0);
     pair_run(&p, 100);
     p.filter = lose_what_is_said_of_the_window;
-    pull(&c, 4u << 20);
+    client_window_pull(&c, 4u << 20);
     pair_run(&p, 100);
     assert_int_equal(p.session->replies.bytes, p.session->replies.max_bytes);
     p.filter = through_the_link;
@@ -307,7 +307,7 @@ TEST(a_long_path_is_no_queue, setup, pair_ended)
         slow_link.path_us = 2000;
         pair_open(&p);
         pair_run(&p, 100000);
-        i == 0 ? pull(&c, 4u << 20) : push(&c, 4u << 20);
+        i == 0 ? client_window_pull(&c, 4u << 20) : client_window_push(&c, 4u << 20);
         (void)until_ended(&c);
         assert_int_in_range(p.session->base_delay.base_us, 4000 + PAIR_DELAY_US, 4000 + 4 * PAIR_DELAY_US);
         assert_int_equal(counters()->window_delays, 0);
@@ -321,7 +321,7 @@ TEST(the_path_is_known_at_any_time_of_the_clock, setup, pair_ended)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
-        pull(&c, PULL_BYTES);
+        client_window_pull(&c, PULL_BYTES);
         (void)until_ended(&c);
         assert_int_in_range(p.session->base_delay.base_us, PAIR_DELAY_US, 4 * PAIR_DELAY_US);
         pair_run(&p, UINT64_C(3600000000));
@@ -338,7 +338,7 @@ TEST(many_losses_shrink_the_window_of_their_direction, setup, pair_ended)
         uint64_t before = counters()->window_losses;
         slow_link.bits_per_us = 10000;
         slow_link.lose_every = 8;
-        i == 0 ? pull(&c, 2u << 20) : push(&c, 2u << 20);
+        i == 0 ? client_window_pull(&c, 2u << 20) : client_window_push(&c, 2u << 20);
         uint32_t least = w->bytes;
         while (c.ended == 0) {
             pair_run(&p, 10);
@@ -380,12 +380,12 @@ TEST(one_loss_is_one_segment_sent_again, setup, pair_ended)
         uint64_t before[2] = {counters()->segments_resent, server_counters()->segments_resent};
         resends = 0;
         lost_at = 1 + 7 * i;
-        pull(&a, 1u << 20);
+        client_window_pull(&a, 1u << 20);
         (void)until_ended(&a);
         assert_int_in_range(resends, 1, 2);
         assert_int_in_range(server_counters()->segments_resent - before[1], 1, 2 * resends);
         lost_at = 1 + 7 * i;
-        push(&b, 1u << 20);
+        client_window_push(&b, 1u << 20);
         (void)until_ended(&b);
         assert_int_in_range(counters()->segments_resent - before[0], 1, 2); /* and perhaps a probe's */
     }
@@ -411,14 +411,14 @@ TEST(a_reply_goes_on_while_others_fill_the_window, setup, pair_ended)
     struct pair_call calls[4] = {0}, last = {0};
     p.filter = lose_the_last_acks;
     for (uint32_t i = 0; i < 4; i++)
-        pull(&calls[i], 100000 - 64);
+        client_window_pull(&calls[i], 100000 - 64);
     pair_run(&p, 5000);
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(calls[i].ended, 1);
     struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->server_sessions[0].peer;
     peer->flight_limit_bytes = 4 * peer->segment_bytes;
     assert_true(peer->flight_bytes > peer->flight_limit_bytes);
-    pull(&last, 50000);
+    client_window_pull(&last, 50000);
     pair_run(&p, 1000000);
     assert_int_equal(last.ended, 1);
 }
@@ -440,7 +440,7 @@ static void go_on(struct sharer *sharer)
 {
     sharer->call = (struct pair_call){0};
     p.session = sharer->session;
-    sharers_push ? push(&sharer->call, 4u << 20) : pull(&sharer->call, 4u << 20);
+    sharers_push ? client_window_push(&sharer->call, 4u << 20) : client_window_pull(&sharer->call, 4u << 20);
 }
 
 static void sharer_ended(struct pair *pair, struct pair_call *c)

@@ -14,7 +14,8 @@ static struct pair_call calls[SESSIONS + GREEDY];
 static uint32_t sent_to[SESSIONS], sent_of_call[GREEDY + 1]; /* segments */
 static bool swallow;
 
-static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
+static enum pair_verdict fairness_count(struct pair *pair, enum pair_side from, uint32_t n,
+                                        struct pair_packet *packet)
 {
     struct mr_packet_header h;
     memcpy(&h, packet->data, sizeof(h));
@@ -28,7 +29,7 @@ static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t 
     return swallow && from == PAIR_SERVER ? PAIR_DROP : PAIR_PASS;
 }
 
-static void start(uint32_t n)
+static void fairness_start(uint32_t n)
 {
     memset(sessions, 0, sizeof(sessions));
     memset(calls, 0, sizeof(calls));
@@ -48,7 +49,8 @@ static void start(uint32_t n)
     }
 }
 
-static void call(uint32_t i, struct mr_client_session *session, uint8_t op, uint8_t priority, uint32_t bytes)
+static void fairness_call(uint32_t i, struct mr_client_session *session, uint8_t op, uint8_t priority,
+                          uint32_t bytes)
 {
     static uint8_t data[200000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
@@ -71,18 +73,18 @@ static void deliver_requests(void)
         end->head++;
         free(packet);
     }
-    p.filter = count;
+    p.filter = fairness_count;
     swallow = true;
 }
 
 TEST(a_greedy_session_gets_no_more_than_the_others, NULL, pair_ended)
 {
-    start(SESSIONS);
+    fairness_start(SESSIONS);
     p.reply_bytes = 60000;
     for (uint32_t i = 0; i < GREEDY; i++)
-        call(SESSIONS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
+        fairness_call(SESSIONS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
     for (uint32_t i = 1; i < SESSIONS; i++)
-        call(i, sessions[i], MR_OP_LOOKUP, 0, 0);
+        fairness_call(i, sessions[i], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     for (uint32_t i = 0; i < SESSIONS; i++) /* 16 segments to each */
         mr_endpoint_poll(server(), p.now_us, 16);
@@ -105,11 +107,11 @@ TEST(a_greedy_session_gets_no_more_than_the_others, NULL, pair_ended)
 
 TEST(higher_priorities_go_first_and_leave_a_little, NULL, pair_ended)
 {
-    start(3);
+    fairness_start(3);
     p.reply_bytes = 200000;
-    call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
-    call(1, sessions[1], MR_OP_LOOKUP, 3, 0);
-    call(2, sessions[2], MR_OP_LOOKUP, 7, 0);
+    fairness_call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
+    fairness_call(1, sessions[1], MR_OP_LOOKUP, 3, 0);
+    fairness_call(2, sessions[2], MR_OP_LOOKUP, 7, 0);
     deliver_requests();
     mr_endpoint_poll(server(), p.now_us, 160);
     assert_int_equal(sent_to[0], 160 / MR_TURNS_PER_BULK);
@@ -121,12 +123,12 @@ TEST(higher_priorities_go_first_and_leave_a_little, NULL, pair_ended)
 
 TEST(within_a_session_too, NULL, pair_ended)
 {
-    start(2);
+    fairness_start(2);
     p.reply_bytes = 200000;
-    call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
-    call(1, sessions[0], MR_OP_LOOKUP, 2, 0);
-    call(2, sessions[0], MR_OP_LOOKUP, 2, 0);
-    call(3, sessions[1], MR_OP_LOOKUP, 2, 0);
+    fairness_call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
+    fairness_call(1, sessions[0], MR_OP_LOOKUP, 2, 0);
+    fairness_call(2, sessions[0], MR_OP_LOOKUP, 2, 0);
+    fairness_call(3, sessions[1], MR_OP_LOOKUP, 2, 0);
     deliver_requests();
     mr_endpoint_poll(server(), p.now_us, 64); /* of priority 2 the sessions share seven turns of eight, */
     assert_int_equal(sent_to[1], 28);
@@ -146,16 +148,16 @@ TEST(within_a_session_too, NULL, pair_ended)
 /* The high ones want all of the window, all the time. */
 TEST(a_low_call_is_not_shut_out_by_a_short_window, NULL, pair_ended)
 {
-    start(0);
+    fairness_start(0);
     pair_stop(&p);
     pair_init(&p);
     p.config[PAIR_SERVER].receive_window_bytes = 20000;
     pair_start(&p);
     pair_open(&p);
     sessions[0] = p.session;
-    p.filter = count;
+    p.filter = fairness_count;
     for (uint32_t i = 0; i < 4; i++)
-        call(i, sessions[0], MR_OP_PUSH_GRAD, i == 0 ? 0 : 7, 200000);
+        fairness_call(i, sessions[0], MR_OP_PUSH_GRAD, i == 0 ? 0 : 7, 200000);
     pair_run(&p, 1);
     uint64_t low = calls[0].call->call_id;
     while (calls[1].ended + calls[2].ended + calls[3].ended == 0) {
@@ -169,13 +171,13 @@ TEST(a_low_call_is_not_shut_out_by_a_short_window, NULL, pair_ended)
 static void go_on(struct pair *pair, struct pair_call *c)
 {
     if (p.executed < 1000 && calls[0].ended == 0)
-        call((uint32_t)(c - calls), sessions[0], MR_OP_PUSH_GRAD, 7, 0);
+        fairness_call((uint32_t)(c - calls), sessions[0], MR_OP_PUSH_GRAD, 7, 0);
 }
 
 /* Nor by a lack of slots: there is one, and a high call waits for it at all times. */
 TEST(nor_by_calls_that_wait_for_a_slot, NULL, pair_ended)
 {
-    start(0);
+    fairness_start(0);
     pair_stop(&p);
     pair_init(&p);
     p.config[PAIR_CLIENT].window = 1;
@@ -184,8 +186,8 @@ TEST(nor_by_calls_that_wait_for_a_slot, NULL, pair_ended)
     pair_open(&p);
     sessions[0] = p.session;
     for (uint32_t i = 1; i <= 4; i++)
-        call(i, sessions[0], MR_OP_PUSH_GRAD, 7, 0);
-    call(0, sessions[0], MR_OP_PUSH_GRAD, 0, 0);
+        fairness_call(i, sessions[0], MR_OP_PUSH_GRAD, 7, 0);
+    fairness_call(0, sessions[0], MR_OP_PUSH_GRAD, 0, 0);
     while (calls[0].ended == 0)
         pair_run(&p, 1000);
     assert_int_in_range(p.executed, 1, 999);
@@ -194,15 +196,15 @@ TEST(nor_by_calls_that_wait_for_a_slot, NULL, pair_ended)
 
 TEST(a_small_reply_passes_all_large_ones, NULL, pair_ended)
 {
-    start(3);
+    fairness_start(3);
     p.reply_bytes = 200000;
     for (uint32_t i = 0; i < 20; i++)
-        call(i, sessions[i % 2], MR_OP_LOOKUP, 7, 0);
+        fairness_call(i, sessions[i % 2], MR_OP_LOOKUP, 7, 0);
     deliver_requests();
     mr_endpoint_poll(server(), p.now_us, 16);
     swallow = false;
     p.filter = NULL;
-    call(20, sessions[2], MR_OP_PUSH_GRAD, 0, 0);
+    fairness_call(20, sessions[2], MR_OP_PUSH_GRAD, 0, 0);
     deliver_requests();
     mr_endpoint_flush(server(), p.now_us);
     assert_int_equal(sent_to[2], 1); /* and the large ones the rest of the flush */
@@ -211,16 +213,16 @@ TEST(a_small_reply_passes_all_large_ones, NULL, pair_ended)
 /* Room for four segments: what comes back from its turn must not have the next one as well. */
 TEST(requests_share_a_short_window, NULL, pair_ended)
 {
-    start(0);
+    fairness_start(0);
     pair_stop(&p);
     pair_init(&p);
     p.config[PAIR_SERVER].receive_window_bytes = 5000;
     pair_start(&p);
     pair_open(&p);
     sessions[0] = p.session;
-    p.filter = count;
+    p.filter = fairness_count;
     for (uint32_t i = 0; i < 3; i++)
-        call(i, sessions[0], MR_OP_PUSH_GRAD, 0, 200000);
+        fairness_call(i, sessions[0], MR_OP_PUSH_GRAD, 0, 200000);
     while (calls[0].ended + calls[1].ended + calls[2].ended == 0) {
         pair_run(&p, 20);
         for (uint32_t i = 2; i <= 3; i++)
@@ -232,7 +234,7 @@ TEST(requests_share_a_short_window, NULL, pair_ended)
 
 static void start_with_share(size_t share_bytes)
 {
-    start(0);
+    fairness_start(0);
     pair_stop(&p);
     pair_init(&p);
     p.config[PAIR_SERVER].memory_bytes = 4u << 20;
@@ -252,13 +254,13 @@ TEST(one_session_cannot_hold_all_memory, NULL, pair_ended)
     counters = mr_endpoint_counters(server());
     p.reply_bytes = 100000; /* 128 KiB each */
     for (uint32_t i = 0; i < 40; i++)
-        call(i, sessions[0], MR_OP_LOOKUP, 0, 0);
+        fairness_call(i, sessions[0], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_int_in_range(mr_endpoint_memory_used(server()), 15u << 17, 2u << 20);
     assert_int_in_range(counters->busy_sent, 24, 25);
     assert_int_equal(counters->shares_used_up, counters->busy_sent);
     for (uint32_t i = 0; i < 10; i++)
-        call(40 + i, sessions[1], MR_OP_LOOKUP, 0, 0);
+        fairness_call(40 + i, sessions[1], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_int_in_range(counters->busy_sent, 24, 25);
     assert_int_equal(p.executed, 50 - counters->busy_sent);
@@ -276,7 +278,7 @@ TEST(requests_and_what_is_answered_later_count_too, NULL, pair_ended)
 {
     start_with_share(300000);
     for (uint32_t i = 0; i < 4; i++)
-        call(i, sessions[0], MR_OP_SAVE, 0, 100000);
+        fairness_call(i, sessions[0], MR_OP_SAVE, 0, 100000);
     pair_run(&p, 20000);
     assert_int_equal(p.later_count, 2);
     assert_true(mr_endpoint_counters(server())->shares_used_up > 0);
@@ -294,7 +296,7 @@ TEST(one_call_alone_may_have_more_than_the_share, NULL, pair_ended)
 {
     start_with_share(10000);
     for (uint32_t i = 0; i < 3; i++)
-        call(i, sessions[0], MR_OP_ECHO, 0, 200000);
+        fairness_call(i, sessions[0], MR_OP_ECHO, 0, 200000);
     pair_run(&p, 3000000);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(calls[i].ended, 1);
@@ -317,14 +319,14 @@ TEST(one_address_cannot_hold_all_memory, NULL, pair_ended)
     }
     p.reply_bytes = 100000; /* 128 KiB each */
     for (uint32_t i = 0; i < 5 * CALLS; i++)
-        call(i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
+        fairness_call(i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_int_in_range(mr_endpoint_memory_used(server()), 11u << 18, 3u << 20);
     const uint64_t executed = p.executed, busy = mr_endpoint_counters(server())->busy_sent;
     assert_true(busy > 0);
     p.ends[PAIR_CLIENT].address.ip[15]--;
     for (uint32_t i = 0; i < 5; i++)
-        call(5 * CALLS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
+        fairness_call(5 * CALLS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_int_equal(p.executed, executed + 5);
     p.filter = NULL;
@@ -337,7 +339,7 @@ TEST(one_address_cannot_hold_all_memory, NULL, pair_ended)
         assert_int_equal(calls[i].ended, 1);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
     for (uint32_t i = 0; i < 5 * CALLS; i++)
-        call(6 * CALLS + i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
+        fairness_call(6 * CALLS + i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
     assert_true(mr_endpoint_memory_used(server()) > 3u << 20);
 }

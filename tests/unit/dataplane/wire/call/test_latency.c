@@ -3,7 +3,7 @@
 #include "pair_fixture.h"
 #include "tests/test.h"
 
-static struct mr_histogram copy(uint32_t op, enum mr_latency_phase phase)
+static struct mr_histogram latency_copy(uint32_t op, enum mr_latency_phase phase)
 {
     struct mr_histogram h = {0};
     const struct mr_histogram *written = mr_endpoint_latency(server(), op, phase);
@@ -16,7 +16,7 @@ static void assert_counted(uint32_t op, uint64_t count, uint64_t wait_ns, uint64
 {
     const uint64_t sums[MR_LATENCY_PHASES] = {wait_ns, work_ns, send_ns};
     for (uint32_t phase = 0; phase < MR_LATENCY_PHASES; phase++) {
-        const struct mr_histogram h = copy(op, (enum mr_latency_phase)phase);
+        const struct mr_histogram h = latency_copy(op, (enum mr_latency_phase)phase);
         assert_int_equal(h.count, count);
         assert_int_equal(h.sum_ns, sums[phase]);
     }
@@ -36,8 +36,8 @@ TEST(an_answer_given_later_is_work_until_then, pair_timed, pair_ended)
     pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
     assert_int_equal(p.later_count, 1);
-    assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WAIT).count, 1);
-    assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WORK).count, 0);
+    assert_int_equal(latency_copy(MR_OP_SAVE, MR_LATENCY_WAIT).count, 1);
+    assert_int_equal(latency_copy(MR_OP_SAVE, MR_LATENCY_WORK).count, 0);
     pair_clock_ns += 500000;
     mr_reply_status(server(), p.later[0], MR_OK);
     pair_run(&p, 1000);
@@ -51,11 +51,11 @@ TEST(an_answer_of_many_segments_is_sent_when_its_last_one_is, pair_timed, pair_e
     p.reply_bytes = 300000;
     pair_call(&p, &call, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
     pair_run(&p, 30); /* the first of it is on its way */
-    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_WORK).count, 1);
-    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 0);
+    assert_int_equal(latency_copy(MR_OP_LOOKUP, MR_LATENCY_WORK).count, 1);
+    assert_int_equal(latency_copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 0);
     pair_run(&p, 100000);
     assert_int_equal(call.ended, 1);
-    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 1);
+    assert_int_equal(latency_copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 1);
 }
 
 /* The first reply is lost, and given again from what was kept. */
@@ -86,7 +86,7 @@ TEST(bursts_are_sampled_and_add_up, pair_timed, pair_ended)
         for (uint32_t i = 0; i < CALLS; i++)
             assert_int_equal(calls[i].ended, 1);
     }
-    const struct mr_histogram h = copy(MR_OP_ECHO, MR_LATENCY_WORK);
+    const struct mr_histogram h = latency_copy(MR_OP_ECHO, MR_LATENCY_WORK);
     assert_int_in_range(h.count, CALLS * ROUNDS - MR_LATENCY_STRIDE, CALLS * ROUNDS);
     /* one reading for the arrival of each burst, and three for each call that was timed */
     const uint64_t readings = (pair_clock_ns - began_ns) / 1000;
@@ -97,7 +97,7 @@ TEST(a_call_refused_for_now_is_worked_on_once, pair_timed, pair_ended)
 {
     struct pair_call busy = {0};
     pair_call_once(&busy, MR_OP_RESTORE); /* busy the first time */
-    assert_int_equal(copy(MR_OP_RESTORE, MR_LATENCY_WORK).count, 1);
+    assert_int_equal(latency_copy(MR_OP_RESTORE, MR_LATENCY_WORK).count, 1);
 }
 
 TEST(without_a_clock_nothing_is_counted, pair_opened, pair_ended)

@@ -23,7 +23,7 @@ static int setup(void **state)
     return 0;
 }
 
-static enum mr_segment_result put(uint32_t n)
+static enum mr_segment_result segment_put(uint32_t n)
 {
     uint32_t bytes = n == MESSAGE / SEGMENT ? MESSAGE % SEGMENT : SEGMENT;
     return mr_incoming_put(&in, SEGMENT, n * SEGMENT, from + (size_t)n * SEGMENT, bytes);
@@ -40,7 +40,7 @@ TEST(takes_segments_in_order, setup)
 {
     for (uint32_t n = 0; n <= 20; n++) {
         assert_false(mr_incoming_whole(&in));
-        assert_int_equal(put(n), MR_SEGMENT_NEW);
+        assert_int_equal(segment_put(n), MR_SEGMENT_NEW);
     }
     assert_true(mr_incoming_whole(&in));
     assert_memory_equal(to, from, MESSAGE);
@@ -48,25 +48,25 @@ TEST(takes_segments_in_order, setup)
 
 TEST(takes_segments_in_any_order, setup)
 {
-    assert_int_equal(put(2), MR_SEGMENT_NEW);
-    assert_int_equal(put(1), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(2), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(1), MR_SEGMENT_NEW);
     assert_int_equal(in.received_bytes, 0);
     assert_int_equal(in.sack[0], 3);
-    assert_int_equal(put(0), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(0), MR_SEGMENT_NEW);
     assert_int_equal(in.received_bytes, 3 * SEGMENT);
     assert_int_equal(in.sack[0], 0);
     for (uint32_t n = 20; n > 2; n--)
-        assert_int_equal(put(n), MR_SEGMENT_NEW);
+        assert_int_equal(segment_put(n), MR_SEGMENT_NEW);
     assert_true(mr_incoming_whole(&in));
     assert_memory_equal(to, from, MESSAGE);
 }
 
 TEST(knows_repeated_ones, setup)
 {
-    put(0);
-    put(3);
-    assert_int_equal(put(0), MR_SEGMENT_REPEATED);
-    assert_int_equal(put(3), MR_SEGMENT_REPEATED);
+    segment_put(0);
+    segment_put(3);
+    assert_int_equal(segment_put(0), MR_SEGMENT_REPEATED);
+    assert_int_equal(segment_put(3), MR_SEGMENT_REPEATED);
     assert_int_equal(in.gap_segments, 1);
 }
 
@@ -83,27 +83,27 @@ TEST(refuses_what_does_not_fit, setup)
 TEST(refuses_what_the_bitmap_cannot_tell, setup)
 {
     mr_incoming_init(&in, to, 600 * SEGMENT, SEGMENT, UINT32_MAX);
-    assert_int_equal(put(257), MR_SEGMENT_RANGE);
-    assert_int_equal(put(256), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(257), MR_SEGMENT_RANGE);
+    assert_int_equal(segment_put(256), MR_SEGMENT_NEW);
     assert_int_equal(in.sack[3] >> 63, 1);
-    assert_int_equal(put(0), MR_SEGMENT_NEW);
-    assert_int_equal(put(257), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(0), MR_SEGMENT_NEW);
+    assert_int_equal(segment_put(257), MR_SEGMENT_NEW);
 }
 
 TEST(reports_by_quarter_windows, setup)
 {
     struct mr_ack ack;
     assert_int_equal(in.grant_bytes, WINDOW);
-    put(0);
+    segment_put(0);
     assert_false(mr_incoming_report_due(&in, 1));
-    put(1);
+    segment_put(1);
     assert_true(mr_incoming_report_due(&in, 1));
     mr_incoming_report(&in, &ack);
     assert_int_equal(ack.received_bytes, 2 * SEGMENT);
     assert_int_equal(ack.grant_bytes, 2 * SEGMENT + WINDOW);
     assert_false(mr_incoming_report_due(&in, 1));
     for (uint32_t n = 2; n < 15; n++)
-        put(n);
+        segment_put(n);
     mr_incoming_report(&in, &ack);
     assert_int_equal(ack.grant_bytes, MESSAGE);
 }
@@ -111,7 +111,7 @@ TEST(reports_by_quarter_windows, setup)
 TEST(messages_that_share_a_window_report_more_often, setup)
 {
     assert_false(mr_incoming_report_due(&in, 2));
-    put(0);
+    segment_put(0);
     assert_true(mr_incoming_report_due(&in, 2));
     assert_true(mr_incoming_report_due(&in, 1000)); /* not more often than each segment */
     struct mr_ack ack;
@@ -121,36 +121,36 @@ TEST(messages_that_share_a_window_report_more_often, setup)
 
 TEST(a_gap_is_certain_with_three_behind_it, setup)
 {
-    put(1);
-    put(2);
+    segment_put(1);
+    segment_put(2);
     assert_false(mr_incoming_gap_certain(&in));
-    put(3);
+    segment_put(3);
     assert_true(mr_incoming_gap_certain(&in));
-    put(0);
+    segment_put(0);
     assert_false(mr_incoming_gap_certain(&in));
 }
 
 TEST(what_arrives_behind_a_gap_is_reported_too, setup)
 {
     struct mr_ack ack;
-    put(1);
+    segment_put(1);
     assert_false(mr_incoming_report_due(&in, 1));
-    put(2); /* a quarter of the window */
+    segment_put(2); /* a quarter of the window */
     assert_true(mr_incoming_report_due(&in, 1));
     mr_incoming_report(&in, &ack);
     assert_int_equal(ack.received_bytes, 0);
     assert_int_equal(ack.sack[0], 3);
     assert_false(mr_incoming_report_due(&in, 1));
-    assert_int_equal(put(2), MR_SEGMENT_REPEATED);
-    put(3);
+    assert_int_equal(segment_put(2), MR_SEGMENT_REPEATED);
+    segment_put(3);
     assert_false(mr_incoming_report_due(&in, 1));
-    put(4);
+    segment_put(4);
     assert_true(mr_incoming_report_due(&in, 1));
 }
 
 /* ---- sender ---- */
 
-static uint32_t next(bool again)
+static uint32_t segment_next(bool again)
 {
     struct mr_segment s;
     assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
@@ -163,7 +163,7 @@ TEST(sends_up_to_the_grant, setup)
 {
     struct mr_segment s;
     for (uint32_t n = 0; n < WINDOW / SEGMENT; n++)
-        assert_int_equal(next(false), n);
+        assert_int_equal(segment_next(false), n);
     assert_false(mr_outgoing_ready(&out, UINT32_MAX));
     assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
     assert_int_equal(mr_outgoing_flight_bytes(&out), WINDOW);
@@ -172,7 +172,7 @@ TEST(sends_up_to_the_grant, setup)
     assert_true(mr_outgoing_report(&out, &ack, 3));
     assert_int_equal(mr_outgoing_flight_bytes(&out), 4 * SEGMENT);
     for (uint32_t n = 8; n < 12; n++)
-        assert_int_equal(next(false), n);
+        assert_int_equal(segment_next(false), n);
     assert_false(mr_outgoing_ready(&out, UINT32_MAX));
 }
 
@@ -221,7 +221,7 @@ TEST(an_untaken_segment_goes_back, setup)
     assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
     mr_outgoing_undo(&out, &s);
     assert_int_equal(out.sent_bytes, 0);
-    next(false);
+    segment_next(false);
     mr_outgoing_probe(&out);
     assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
     assert_true(s.again);
@@ -233,7 +233,7 @@ TEST(an_untaken_segment_goes_back, setup)
 static void send_window(void)
 {
     for (uint32_t n = 0; n < WINDOW / SEGMENT; n++)
-        next(false);
+        segment_next(false);
 }
 
 TEST(resends_gaps_with_enough_behind_them, setup)
@@ -247,17 +247,17 @@ TEST(resends_gaps_with_enough_behind_them, setup)
     assert_true(mr_outgoing_report(&out, &ack, 0));
     assert_false(mr_outgoing_resends(&out));
     assert_true(mr_outgoing_report(&out, &ack, 3));
-    assert_int_equal(next(true), 1);
-    assert_int_equal(next(true), 2);
+    assert_int_equal(segment_next(true), 1);
+    assert_int_equal(segment_next(true), 2);
     assert_false(mr_outgoing_resends(&out));
     assert_true(mr_outgoing_report(&out, &ack, 1));
-    assert_int_equal(next(true), 4);
+    assert_int_equal(segment_next(true), 4);
     assert_false(mr_outgoing_resends(&out));
     mr_outgoing_forget_resent(&out);
     assert_true(mr_outgoing_report(&out, &ack, 1));
-    assert_int_equal(next(true), 1);
-    assert_int_equal(next(true), 2);
-    assert_int_equal(next(true), 4);
+    assert_int_equal(segment_next(true), 1);
+    assert_int_equal(segment_next(true), 2);
+    assert_int_equal(segment_next(true), 4);
     assert_false(mr_outgoing_resends(&out));
 }
 
@@ -268,10 +268,10 @@ TEST(a_resent_gap_waits_while_others_are_resent, setup)
     struct mr_ack ack = {
         .segment_bytes = SEGMENT, .grant_bytes = WINDOW, .sack = {7}}; /* 0 is missing, 1 to 3 are there */
     assert_true(mr_outgoing_report(&out, &ack, 3));
-    assert_int_equal(next(true), 0);
+    assert_int_equal(segment_next(true), 0);
     ack.sack[0] = 7 | 0x70; /* 4 is missing too */
     assert_true(mr_outgoing_report(&out, &ack, 3));
-    assert_int_equal(next(true), 4);
+    assert_int_equal(segment_next(true), 4);
     assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
     ack = (struct mr_ack){
         .segment_bytes = SEGMENT, .received_bytes = 4 * SEGMENT, .grant_bytes = WINDOW, .sack = {7}};
@@ -282,7 +282,7 @@ TEST(a_resent_gap_waits_while_others_are_resent, setup)
     assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
     assert_int_equal(s.offset, 4 * SEGMENT);
     mr_outgoing_undo(&out, &s); /* not sent after all: still to be sent */
-    assert_int_equal(next(true), 4);
+    assert_int_equal(segment_next(true), 4);
 }
 
 TEST(arrived_ones_are_not_resent, setup)
@@ -293,11 +293,11 @@ TEST(arrived_ones_are_not_resent, setup)
     assert_true(mr_outgoing_report(&out, &ack, 1)); /* 0..3 are marked */
     ack.sack[0] |= 1u << 1;
     assert_true(mr_outgoing_report(&out, &ack, 1)); /* 2 has come after all */
-    assert_int_equal(next(true), 0);
+    assert_int_equal(segment_next(true), 0);
     ack = (struct mr_ack){
         .segment_bytes = SEGMENT, .received_bytes = 3 * SEGMENT, .grant_bytes = WINDOW, .sack = {1}};
     assert_true(mr_outgoing_report(&out, &ack, 0)); /* and 0, 1: only 3 is missing */
-    assert_int_equal(next(true), 3);
+    assert_int_equal(segment_next(true), 3);
     assert_false(mr_outgoing_resends(&out));
 }
 
@@ -307,8 +307,8 @@ TEST(probes_with_first_gap_and_last_sent, setup)
     assert_false(mr_outgoing_resends(&out));
     send_window();
     mr_outgoing_probe(&out);
-    assert_int_equal(next(true), 0);
-    assert_int_equal(next(true), 7);
+    assert_int_equal(segment_next(true), 0);
+    assert_int_equal(segment_next(true), 7);
     assert_false(mr_outgoing_resends(&out));
     struct mr_ack ack = {.segment_bytes = SEGMENT, .received_bytes = WINDOW, .grant_bytes = WINDOW};
     assert_true(mr_outgoing_report(&out, &ack, 1));

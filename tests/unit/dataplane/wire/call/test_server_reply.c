@@ -11,7 +11,7 @@ static size_t server_memory(void)
     return mr_endpoint_memory_used(server());
 }
 
-static void call(struct pair_call *c, uint8_t op)
+static void server_reply_call(struct pair_call *c, uint8_t op)
 {
     pair_call(&p, c, op, NULL, 0, UINT64_MAX);
 }
@@ -19,7 +19,7 @@ static void call(struct pair_call *c, uint8_t op)
 TEST(an_error_carries_its_text, pair_opened, pair_ended)
 {
     struct pair_call c = {.keep = true};
-    call(&c, MR_OP_HUB_STATUS);
+    server_reply_call(&c, MR_OP_HUB_STATUS);
     pair_run(&p, 1000);
     assert_int_equal(c.status, MR_UNKNOWN_OP);
     assert_int_equal(c.tensor_count, 1);
@@ -54,7 +54,7 @@ TEST(a_reply_tells_its_sequence, pair_opened, pair_ended)
     p.handler = answer_with_sequence;
     for (uint64_t n = 1; n <= 4; n++) {
         struct pair_call c = {.sequence = n, .reply_sequence = 99};
-        call(&c, MR_OP_PUSH_GRAD);
+        server_reply_call(&c, MR_OP_PUSH_GRAD);
         pair_run(&p, 1000);
         assert_int_equal(c.status, MR_OK);
         assert_int_equal(c.reply_sequence, expected[n]);
@@ -67,7 +67,7 @@ TEST(a_later_call_in_the_slot_starts_without, pair_opened, pair_ended)
     p.handler = answer_with_sequence;
     for (uint64_t n = 0; n < 2 * MR_WINDOW_MAX; n++) {
         struct pair_call c = {.sequence = n < MR_WINDOW_MAX ? 4 : 3};
-        call(&c, MR_OP_PUSH_GRAD);
+        server_reply_call(&c, MR_OP_PUSH_GRAD);
         pair_run(&p, 1000);
         assert_int_equal(c.reply_sequence, n < MR_WINDOW_MAX ? 1004 : 0);
     }
@@ -82,7 +82,7 @@ TEST(a_long_text_is_cut, pair_opened, pair_ended)
 {
     struct pair_call c = {.keep = true};
     p.handler = long_text;
-    call(&c, MR_OP_ECHO);
+    server_reply_call(&c, MR_OP_ECHO);
     pair_run(&p, 1000);
     assert_int_equal(c.tensors[0].bytes, 400);
     assert_int_equal(((char *)c.tensors[0].data)[399], '0');
@@ -92,7 +92,7 @@ TEST(a_long_text_is_cut, pair_opened, pair_ended)
 TEST(a_busy_answer_is_tried_again, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
-    call(&c, MR_OP_RESTORE);
+    server_reply_call(&c, MR_OP_RESTORE);
     pair_run(&p, 2000);
     assert_int_equal(p.executed, 2);
     assert_int_equal(c.ended, 1);
@@ -111,7 +111,7 @@ TEST(later_keeps_the_request_as_it_was, pair_opened, pair_ended)
                                        mr_tensor_1d(MR_U8, i == 0 ? 10 : sizeof(large), large)};
         pair_call(&p, &c, MR_OP_SAVE, tensors, 2, UINT64_MAX);
         pair_run(&p, 500);
-        call(&other, MR_OP_ECHO);
+        server_reply_call(&other, MR_OP_ECHO);
         pair_run(&p, 500);
         const struct mr_request *r = p.later_request[i];
         assert_int_equal(r->message->preamble.op, MR_OP_SAVE);
@@ -164,7 +164,7 @@ TEST(later_may_be_answered_at_once, pair_opened, pair_ended)
 TEST(a_late_answer_does_not_stretch_the_round_trip, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
-    call(&c, MR_OP_SAVE);
+    server_reply_call(&c, MR_OP_SAVE);
     pair_run(&p, 5000000);
     assert_int_equal(c.ended, 0);
     assert_int_equal(p.executed, 1);
@@ -202,7 +202,7 @@ TEST(small_replies_are_given_back_soon, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
     p.reply_bytes = 500;
-    call(&c, MR_OP_LOOKUP);
+    server_reply_call(&c, MR_OP_LOOKUP);
     pair_run(&p, 100);
     assert_int_equal(c.status, MR_OK);
     assert_true(server_memory() > 0);
@@ -216,13 +216,13 @@ TEST(short_replies_are_counted, pair_opened, pair_ended)
     for (uint32_t bytes = 100; bytes <= 30100; bytes += 30000) {
         struct pair_call c = {0};
         p.reply_bytes = bytes;
-        call(&c, MR_OP_LOOKUP);
+        server_reply_call(&c, MR_OP_LOOKUP);
         pair_run(&p, 30000);
         assert_int_equal(c.status, MR_OK);
         assert_int_equal(served()->replies_short, 1);
     }
     struct pair_call later = {0};
-    call(&later, MR_OP_SAVE);
+    server_reply_call(&later, MR_OP_SAVE);
     pair_run(&p, 1000);
     assert_int_equal(served()->replies_short, 1);
     mr_reply_status(server(), p.later[0], MR_OK);
@@ -240,10 +240,10 @@ TEST(kept_replies_survive_lost_acks_until_the_next, pair_opened, pair_ended)
     struct pair_call small = {0}, large = {0};
     p.filter = drop_session_acks;
     p.reply_bytes = 500;
-    call(&small, MR_OP_LOOKUP);
+    server_reply_call(&small, MR_OP_LOOKUP);
     pair_run(&p, 1000);
     p.reply_bytes = 30000;
-    call(&large, MR_OP_LOOKUP);
+    server_reply_call(&large, MR_OP_LOOKUP);
     pair_run(&p, 2000000);
     assert_int_equal(small.ended + large.ended, 2);
     assert_true(server_memory() >= 30500);
@@ -271,13 +271,13 @@ TEST(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended)
     struct pair_call c = {0};
     p.reply_bytes = 500;
     p.filter = hold_session_ack;
-    call(&c, MR_OP_LOOKUP);
+    server_reply_call(&c, MR_OP_LOOKUP);
     pair_run(&p, 300000);
     assert_true(held_bytes > 0);
     size_t before = server_memory();
     for (int i = 0; i < 64; i++) {
         struct pair_call again = {0};
-        call(&again, MR_OP_LOOKUP);
+        server_reply_call(&again, MR_OP_LOOKUP);
         pair_run(&p, 100);
     }
     assert_true(server_memory() > before);
@@ -293,7 +293,7 @@ TEST(too_large_a_reply_is_said_so, pair_opened, pair_ended)
     pair_restart_server(&p);
     pair_run(&p, 11000000);
     p.reply_bytes = 5000;
-    call(&c, MR_OP_LOOKUP);
+    server_reply_call(&c, MR_OP_LOOKUP);
     pair_run(&p, 1000);
     assert_int_equal(c.ended, 1);
     assert_int_equal(c.status, MR_TOO_LARGE);
@@ -331,7 +331,7 @@ TEST(no_memory_for_the_reply_is_busy, pair_opened, pair_ended)
     p.reply_bytes = 60000;
     p.executed = 0;
     for (int i = 0; i < 8; i++)
-        call(&calls[i], MR_OP_LOOKUP);
+        server_reply_call(&calls[i], MR_OP_LOOKUP);
     pair_run(&p, 1000000);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(calls[i].ended, 1);
@@ -372,7 +372,7 @@ TEST(what_never_fits_is_refused_at_once, pair_opened, pair_ended)
     }
     p.reply_bytes = 100000;
     struct pair_call good = {0};
-    call(&good, MR_OP_LOOKUP);
+    server_reply_call(&good, MR_OP_LOOKUP);
     pair_run(&p, 100000);
     assert_int_equal(good.status, MR_OK);
     pair_run(&p, 300000);

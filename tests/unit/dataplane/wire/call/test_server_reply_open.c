@@ -32,7 +32,7 @@ static void advance(uint32_t i, uint32_t to)
 }
 
 /* A call whose reply the test makes: it is begun, and nothing of it is written. */
-static void begin(struct pair_call *c, uint32_t reply_bytes)
+static void server_reply_open_begin(struct pair_call *c, uint32_t reply_bytes)
 {
     uint32_t i = p.later_count;
     c->keep = true;
@@ -53,7 +53,7 @@ static void check_reply(const struct pair_call *c, uint32_t bytes)
 }
 
 /* Everything has come and nothing is left behind. */
-static void finish(struct pair_call *c, uint32_t bytes)
+static void server_reply_open_finish(struct pair_call *c, uint32_t bytes)
 {
     pair_run(&p, 500000);
     check_reply(c, bytes);
@@ -70,7 +70,7 @@ static uint32_t received(const struct pair_call *c)
 TEST(parts_are_sent_while_it_is_open, pair_opened, pair_ended)
 {
     struct pair_call c = {0}, other = {0};
-    begin(&c, REPLY_BYTES);
+    server_reply_open_begin(&c, REPLY_BYTES);
     pair_run(&p, 100);
     assert_int_equal(received(&c), 0);
     write_reply(0, HALF_BYTES);
@@ -85,13 +85,13 @@ TEST(parts_are_sent_while_it_is_open, pair_opened, pair_ended)
     assert_int_equal(c.ended, 0);
     write_reply(HALF_BYTES, REPLY_BYTES);
     mr_reply_end(server(), p.later[0]);
-    finish(&c, REPLY_BYTES);
+    server_reply_open_finish(&c, REPLY_BYTES);
 }
 
 TEST(the_last_segment_waits_for_the_end, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
-    begin(&c, REPLY_BYTES);
+    server_reply_open_begin(&c, REPLY_BYTES);
     write_reply(0, REPLY_BYTES);
     advance(0, REPLY_BYTES);
     pair_run(&p, 1000);
@@ -99,20 +99,20 @@ TEST(the_last_segment_waits_for_the_end, pair_opened, pair_ended)
     assert_int_equal(c.ended, 0);
     advance(0, HALF_BYTES); /* back is nowhere */
     mr_reply_end(server(), p.later[0]);
-    finish(&c, REPLY_BYTES);
+    server_reply_open_finish(&c, REPLY_BYTES);
 }
 
 TEST(a_small_one_waits_for_the_end, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
-    begin(&c, 500);
+    server_reply_open_begin(&c, 500);
     write_reply(0, 500);
     advance(0, 500);
     pair_run(&p, 300000); /* and probes do not bring it forth */
     assert_int_equal(c.ended, 0);
     mr_reply_end(server(), p.later[0]);
     pair_run(&p, 1000);
-    finish(&c, 500);
+    server_reply_open_finish(&c, 500);
 }
 
 TEST(several_may_be_open_at_once, pair_opened, pair_ended)
@@ -120,7 +120,7 @@ TEST(several_may_be_open_at_once, pair_opened, pair_ended)
     struct pair_call c[3] = {0};
     struct mr_tensor replies[3];
     for (uint32_t i = 0; i < 3; i++) {
-        begin(&c[i], REPLY_BYTES);
+        server_reply_open_begin(&c[i], REPLY_BYTES);
         replies[i] = reply;
     }
     for (uint32_t from = 0; from < REPLY_BYTES; from += 5000) {
@@ -138,7 +138,7 @@ TEST(several_may_be_open_at_once, pair_opened, pair_ended)
         check_reply(&c[i], REPLY_BYTES);
         mr_call_free(client(), c[i].call);
     }
-    finish(&c[2], REPLY_BYTES);
+    server_reply_open_finish(&c[2], REPLY_BYTES);
 }
 
 static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint32_t n,
@@ -161,7 +161,7 @@ TEST(losses_heal_while_it_is_open, pair_opened, pair_ended)
     static const uint32_t lost[][2] = {{0, 100}, {0, 1}, {3, 2}, {5, 100}, {15, 3}};
     for (uint32_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
         struct pair_call c = {0};
-        begin(&c, REPLY_BYTES);
+        server_reply_open_begin(&c, REPLY_BYTES);
         write_reply(0, HALF_BYTES);
         lose(lost[i][0], lost[i][1]);
         advance(i, HALF_BYTES);
@@ -173,7 +173,7 @@ TEST(losses_heal_while_it_is_open, pair_opened, pair_ended)
         lose(0, 4);
         write_reply(HALF_BYTES, REPLY_BYTES);
         mr_reply_end(server(), p.later[i]);
-        finish(&c, REPLY_BYTES);
+        server_reply_open_finish(&c, REPLY_BYTES);
         p.filter = NULL;
     }
     assert_int_equal(p.events[MR_SESSION_AWAY], 0); /* the server answered every probe */
@@ -200,14 +200,14 @@ TEST(requests_of_several_segments_may_have_one, pair_opened, pair_ended)
     assert_int_equal(p.later_request[0]->message->tensors[0].bytes, sizeof(data));
     write_reply(HALF_BYTES, REPLY_BYTES);
     mr_reply_end(server(), p.later[0]);
-    finish(&c, REPLY_BYTES);
+    server_reply_open_finish(&c, REPLY_BYTES);
 }
 
 TEST(its_session_may_end_meanwhile, pair_opened, pair_ended)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct pair_call c = {0};
-        begin(&c, REPLY_BYTES);
+        server_reply_open_begin(&c, REPLY_BYTES);
         write_reply(0, HALF_BYTES);
         if (i == 1)
             advance(i, HALF_BYTES);
@@ -255,7 +255,7 @@ TEST(its_client_may_stop_waiting, pair_opened, pair_ended)
     p.config[PAIR_CLIENT].window = 1;
     pair_start(&p);
     pair_open(&p);
-    begin(&c, REPLY_BYTES);
+    server_reply_open_begin(&c, REPLY_BYTES);
     write_reply(0, HALF_BYTES);
     advance(0, HALF_BYTES);
     pair_run(&p, 1000);
@@ -299,7 +299,7 @@ static void report(const struct pair_call *c, enum mr_packet_type type, uint32_t
 TEST(nobody_has_what_is_not_written, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
-    begin(&c, REPLY_BYTES);
+    server_reply_open_begin(&c, REPLY_BYTES);
     write_reply(0, HALF_BYTES);
     advance(0, HALF_BYTES);
     pair_run(&p, 1000);
@@ -313,5 +313,5 @@ TEST(nobody_has_what_is_not_written, pair_opened, pair_ended)
     assert_int_equal(mr_endpoint_counters(client())->segments_repeated, 0);
     write_reply(HALF_BYTES, REPLY_BYTES);
     mr_reply_end(server(), p.later[0]);
-    finish(&c, REPLY_BYTES);
+    server_reply_open_finish(&c, REPLY_BYTES);
 }

@@ -6,7 +6,8 @@
 
 static uint32_t bundles[2], plain[2];
 
-static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
+static enum pair_verdict transmit_count(struct pair *pair, enum pair_side from, uint32_t n,
+                                        struct pair_packet *packet)
 {
     struct mr_packet_header h;
     memcpy(&h, packet->data, sizeof(h));
@@ -22,7 +23,7 @@ static void make_calls(struct pair_call *calls, uint32_t n, uint32_t bytes)
     memset(bundles, 0, sizeof(bundles));
     memset(plain, 0, sizeof(plain));
     memset(calls, 0, n * sizeof(*calls));
-    p.filter = count;
+    p.filter = transmit_count;
     for (uint32_t i = 0; i < n; i++)
         pair_call(&p, &calls[i], MR_OP_ECHO, &tensor, bytes > 0, UINT64_MAX);
     pair_run(&p, 200);

@@ -5,7 +5,7 @@
 #include "dataplane/wire/format/mr_histogram.h"
 #include "tests/test.h"
 
-static uint64_t next(uint64_t *state)
+static uint64_t histogram_next(uint64_t *state)
 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -40,7 +40,7 @@ TEST(percentiles_are_true_to_two_percent)
     uint64_t *spans = calloc(COUNT, sizeof(*spans)), seed = 88172645463325252u, written_sum = 0;
     static struct mr_histogram written, h;
     for (uint32_t i = 0; i < COUNT; i++) {
-        spans[i] = 32 + (next(&seed) >> (30 + next(&seed) % 30));
+        spans[i] = 32 + (histogram_next(&seed) >> (30 + histogram_next(&seed) % 30));
         written_sum += spans[i];
         mr_histogram_add(&written, spans[i], 1);
     }

@@ -23,7 +23,7 @@ static enum mr_drop parse_exact(const uint8_t *bytes, size_t n, struct mr_packet
 
 static uint8_t packet[MR_UDP_BYTES_MAX + 64];
 
-static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
+static size_t packet_make(uint8_t type, uint16_t flags, size_t payload_bytes)
 {
     bool bundle = (flags & MR_FLAG_BUNDLE) != 0, segment = type == MR_PACKET_DATA && !bundle;
     struct mr_packet_header h = {
@@ -47,7 +47,7 @@ static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
     return sizeof(h) + payload_bytes;
 }
 
-static enum mr_drop parse(size_t n)
+static enum mr_drop packet_parse(size_t n)
 {
     struct mr_packet_header h;
     size_t at = 0;
@@ -114,11 +114,11 @@ TEST(each_type_takes_its_payload_and_no_other)
     for (size_t i = 0; i < RULE_COUNT; i++) {
         const struct rule *r = &rules[i];
         assert_string_equal(names[r->type], r->name);
-        assert_int_equal(parse(make(r->type, 0, r->payload_min)), MR_DROP_NONE);
-        assert_int_equal(parse(make(r->type, 0, r->payload_max)), MR_DROP_NONE);
-        assert_int_equal(parse(make(r->type, 0, r->payload_max + 1)), MR_drop_range);
+        assert_int_equal(packet_parse(packet_make(r->type, 0, r->payload_min)), MR_DROP_NONE);
+        assert_int_equal(packet_parse(packet_make(r->type, 0, r->payload_max)), MR_DROP_NONE);
+        assert_int_equal(packet_parse(packet_make(r->type, 0, r->payload_max + 1)), MR_drop_range);
         if (r->payload_min > 0)
-            assert_int_equal(parse(make(r->type, 0, r->payload_min - 1)), MR_drop_range);
+            assert_int_equal(packet_parse(packet_make(r->type, 0, r->payload_min - 1)), MR_drop_range);
     }
 }
 
@@ -126,7 +126,7 @@ TEST(each_type_takes_its_payload_and_no_other)
 TEST(an_accept_has_a_version_or_none)
 {
     for (uint32_t bytes = 0; bytes < 140; bytes++)
-        assert_int_equal(parse(make(MR_PACKET_ACCEPT, 0, (uint16_t)bytes)),
+        assert_int_equal(packet_parse(packet_make(MR_PACKET_ACCEPT, 0, (uint16_t)bytes)),
                          bytes == 96 || bytes == 120 ? MR_DROP_NONE : MR_drop_range);
 }
 
@@ -134,11 +134,11 @@ TEST(each_type_takes_its_flags_and_no_other)
 {
     for (size_t i = 0; i < RULE_COUNT; i++) {
         const struct rule *r = &rules[i];
-        assert_int_equal(parse(make(r->type, r->flags, r->payload_min)), MR_DROP_NONE);
+        assert_int_equal(packet_parse(packet_make(r->type, r->flags, r->payload_min)), MR_DROP_NONE);
         for (uint32_t bit = 0; bit < 16; bit++) {
             uint16_t flag = (uint16_t)(1u << bit);
             enum mr_drop expected = (r->flags & flag) != 0 ? MR_DROP_NONE : MR_drop_type;
-            assert_int_equal(parse(make(r->type, flag, r->payload_min)), expected);
+            assert_int_equal(packet_parse(packet_make(r->type, flag, r->payload_min)), expected);
         }
     }
 }
@@ -155,16 +155,16 @@ TEST(fields_without_a_meaning_are_zero)
     for (size_t i = 0; i < RULE_COUNT; i++)
         for (size_t f = 0; f < 4; f++) {
             const struct rule *r = &rules[i];
-            size_t n = make(r->type, 0, r->payload_min);
+            size_t n = packet_make(r->type, 0, r->payload_min);
             bool means_something = r->type == MR_PACKET_DATA || fields[f].in_bundles_alone;
             packet[fields[f].offset + 1] ^= 1;
-            assert_int_equal(parse(n), means_something ? MR_DROP_NONE : MR_drop_range);
+            assert_int_equal(packet_parse(n), means_something ? MR_DROP_NONE : MR_drop_range);
         }
     for (size_t f = 0; f < 4; f++) {
-        size_t n = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 100);
-        assert_int_equal(parse(n), MR_DROP_NONE);
+        size_t n = packet_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 100);
+        assert_int_equal(packet_parse(n), MR_DROP_NONE);
         packet[fields[f].offset + 1] ^= 1;
-        assert_int_equal(parse(n), MR_drop_range);
+        assert_int_equal(packet_parse(n), MR_drop_range);
     }
 }
 
@@ -173,17 +173,17 @@ TEST(unknown_types_are_dropped)
     for (uint32_t type = 0; type < 256; type++) {
         if (type >= 1 && type < MR_PACKET_TYPE_END)
             continue;
-        assert_int_equal(parse(make((uint8_t)type, 0, 0)), MR_drop_type);
+        assert_int_equal(packet_parse(packet_make((uint8_t)type, 0, 0)), MR_drop_type);
     }
 }
 
 TEST(a_datagram_is_as_long_as_it_says)
 {
-    size_t whole = make(MR_PACKET_DATA, 0, 100);
+    size_t whole = packet_make(MR_PACKET_DATA, 0, 100);
     for (size_t n = 0; n < whole; n++)
-        assert_int_equal(parse(n), MR_drop_short);
-    assert_int_equal(parse(whole), MR_DROP_NONE);
-    assert_int_equal(parse(whole + 1), MR_drop_short);
+        assert_int_equal(packet_parse(n), MR_drop_short);
+    assert_int_equal(packet_parse(whole), MR_DROP_NONE);
+    assert_int_equal(packet_parse(whole + 1), MR_drop_short);
 }
 
 /* Each packet is wrong in one way and in all that are checked later: the first one counts. */
@@ -216,7 +216,7 @@ TEST(nothing_is_written_on_failure)
     const uint8_t *payload = packet;
     memset(&h, 0x5a, sizeof(h));
     before = h;
-    make(MR_PACKET_HELLO, 0, 127);
+    packet_make(MR_PACKET_HELLO, 0, 127);
     assert_int_equal(mr_packet_parse(packet, MR_HEADER_BYTES + 127, &h, &payload), MR_drop_range);
     assert_memory_equal(&h, &before, sizeof(h));
     assert_ptr_equal(payload, packet);
@@ -232,7 +232,7 @@ static size_t bundle_append(size_t payload_bytes, uint64_t call_id, uint32_t mes
 
 TEST(a_segment_is_one_fragment)
 {
-    make(MR_PACKET_DATA, MR_FLAG_PROBE, 200);
+    packet_make(MR_PACKET_DATA, MR_FLAG_PROBE, 200);
     struct mr_fragment out[MR_FRAGMENTS_MAX];
     struct mr_packet_header h;
     const uint8_t *payload;
@@ -252,7 +252,7 @@ TEST(a_bundle_is_taken_until_it_is_malformed)
 {
     enum { MESSAGES = MR_FRAGMENTS_MAX + 2 };
     size_t bytes = 0;
-    make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
+    packet_make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0);
     for (uint32_t i = 0; i < MESSAGES; i++)
         bytes = bundle_append(bytes, i + 1, 33 + i % 8);
     size_t whole = bytes;

@@ -13,7 +13,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void create(uint32_t sessions_max, uint32_t per_address, uint32_t hellos)
+static void address_limit_create(uint32_t sessions_max, uint32_t per_address, uint32_t hellos)
 {
     limits = mr_address_limits_create(sessions_max, per_address, hellos, 42);
     assert_non_null(limits);
@@ -35,7 +35,7 @@ static bool session_begin(const uint8_t *address)
 
 TEST(sessions_are_counted_per_address, NULL, teardown)
 {
-    create(100, 3, 1);
+    address_limit_create(100, 3, 1);
     for (uint32_t n = 0; n < 10; n++) {
         for (int i = 0; i < 3; i++)
             assert_true(session_begin(ip(n)));
@@ -49,7 +49,7 @@ TEST(sessions_are_counted_per_address, NULL, teardown)
 
 TEST(memory_is_counted_per_address, NULL, teardown)
 {
-    create(100, 3, 1);
+    address_limit_create(100, 3, 1);
     assert_true(mr_address_is_alone(limits, ip(1)));
     for (uint32_t n = 1; n <= 40; n++) {
         assert_true(session_begin(ip(n)));
@@ -74,7 +74,7 @@ TEST(memory_is_counted_per_address, NULL, teardown)
 /* A machine has all addresses of a /64 at its disposal. */
 TEST(addresses_of_a_64_count_as_one, NULL, teardown)
 {
-    create(100, 3, 1);
+    address_limit_create(100, 3, 1);
     uint8_t ipv6[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 1};
     for (uint8_t n = 0; n < 3; n++) {
         ipv6[8] = ipv6[15] = n;
@@ -98,7 +98,7 @@ TEST(by_itself_the_limit_is_a_quarter_and_not_too_few, NULL, teardown)
         uint32_t sessions_max, limit;
     } cases[] = {{1024, 256}, {65536, 16384}, {256, 64}, {100, 64}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        create(cases[i].sessions_max, 0, 1);
+        address_limit_create(cases[i].sessions_max, 0, 1);
         for (uint32_t n = 0; n < cases[i].limit; n++)
             assert_true(session_begin(ip(7)));
         assert_false(session_begin(ip(7)));
@@ -113,7 +113,7 @@ TEST(counts_stay_right_as_addresses_come_and_go, NULL, teardown)
     static uint32_t count[ADDRESSES];
     uint64_t r = 88172645463325252u;
     uint32_t total = 0, refused = 0;
-    create(SESSIONS, PER_ADDRESS, 1);
+    address_limit_create(SESSIONS, PER_ADDRESS, 1);
     for (uint32_t turn = 0; turn < 200000; turn++) {
         r ^= r << 13, r ^= r >> 7, r ^= r << 17;
         uint32_t n = (uint32_t)(r >> 32) % ADDRESSES;
@@ -135,7 +135,7 @@ TEST(counts_stay_right_as_addresses_come_and_go, NULL, teardown)
 
 TEST(hellos_are_limited_by_rate, NULL, teardown)
 {
-    create(1, 1, 10);
+    address_limit_create(1, 1, 10);
     uint64_t now_us = 5 * SECOND_US;
     for (int i = 0; i < 10; i++)
         assert_true(mr_address_hello(limits, ip(1), now_us)); /* a second's worth at once */
@@ -156,7 +156,7 @@ TEST(hellos_are_limited_by_rate, NULL, teardown)
 
 TEST(the_rate_of_hellos_can_change, NULL, teardown)
 {
-    create(1, 1, 10);
+    address_limit_create(1, 1, 10);
     const uint64_t now_us = 5 * SECOND_US;
     uint32_t let_in = 0;
     mr_address_limits_set_hellos(limits, 1000);

@@ -49,7 +49,7 @@ TEST(anything_else_is_refused_with_the_reason)
     }
 }
 
-static void put(char path[32], const void *text, size_t n)
+static void key_file_put(char path[32], const void *text, size_t n)
 {
     memcpy(path, "/tmp/mr_key_XXXXXX", sizeof("/tmp/mr_key_XXXXXX"));
     int fd = mkstemp(path);
@@ -62,7 +62,7 @@ TEST(files_are_read)
 {
     char path[32], error[256] = "";
     uint8_t key[MR_PSK_BYTES] = {0};
-    put(path, HEX "\n", 65);
+    key_file_put(path, HEX "\n", 65);
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_OK);
     assert_memory_equal(key, expected, sizeof(key));
     assert_string_equal(error, "");
@@ -73,7 +73,7 @@ TEST(errors_are_one_line_with_path_and_reason)
 {
     char path[32], error[256] = "";
     uint8_t key[MR_PSK_BYTES];
-    put(path, "abc\n", 4);
+    key_file_put(path, "abc\n", 4);
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, path));
     assert_non_null(strstr(error, "64 hex digits"));
@@ -94,14 +94,14 @@ TEST(a_file_of_any_size_or_content_is_only_refused)
     static char big[1 << 16];
     char path[32], error[64] = "";
     uint8_t key[MR_PSK_BYTES];
-    put(path, big, sizeof(big)); /* zeros, and longer than what is read of it */
+    key_file_put(path, big, sizeof(big)); /* zeros, and longer than what is read of it */
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_INVALID_ARGUMENT);
     unlink(path);
     memset(big, ' ', sizeof(big));
     for (size_t i = 0; i < 64; i++)
         big[i] = HEX[i];
     big[5000] = 'x'; /* behind the part that looks like a key */
-    put(path, big, sizeof(big));
+    key_file_put(path, big, sizeof(big));
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_INVALID_ARGUMENT);
     unlink(path);
 }
@@ -114,7 +114,7 @@ TEST(files_that_others_reach_are_exposed)
     } modes[] = {{0600, false}, {0400, false}, {0640, false}, {0644, true},
                  {0604, true},  {0660, true},  {0602, true}};
     char path[32];
-    put(path, HEX, strlen(HEX));
+    key_file_put(path, HEX, strlen(HEX));
     for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
         assert_int_equal(chmod(path, modes[i].mode), 0);
         assert_true(mr_key_file_is_exposed(path) == modes[i].is_exposed);

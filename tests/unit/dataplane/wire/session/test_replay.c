@@ -149,7 +149,7 @@ static struct {
     size_t memory[2];
 } before;
 
-static void look(void)
+static void replay_look(void)
 {
     memcpy(before.served, server()->server_sessions, sizeof(before.served));
     memcpy(&before.session, p.session, sizeof(before.session));
@@ -184,7 +184,7 @@ static bool is_first_hello(const uint8_t *packet)
 static void play_all(void)
 {
     for (uint32_t i = 0, end = taped; i < end; i++) {
-        look();
+        replay_look();
         play(i);
         uint32_t answers = is_first_hello(tape[i].data);
         assert_int_equal(p.ends[PAIR_SERVER].sent + p.ends[PAIR_CLIENT].sent,

@@ -122,7 +122,7 @@ static struct mr_version_answer answer_to(uint64_t nonce)
     return answer;
 }
 
-static void tell(const struct mr_version_answer *answer, uint32_t bytes)
+static void version_tell(const struct mr_version_answer *answer, uint32_t bytes)
 {
     pair_inject(&p, PAIR_CLIENT, (const uint8_t *)answer, bytes);
 }
@@ -147,16 +147,16 @@ TEST(only_an_echo_of_the_hello_is_noted, setup, pair_ended)
     bad[3].echo[0] = 1;
     bad[4].echo[MR_VERSION_ECHO - 1] = 1;
     for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        tell(&bad[i], sizeof(bad[i]));
+        version_tell(&bad[i], sizeof(bad[i]));
     for (uint32_t bytes = 0; bytes < sizeof(good); bytes++)
-        tell(&good, bytes);
+        version_tell(&good, bytes);
     struct mr_address elsewhere = p.ends[PAIR_SERVER].address;
     elsewhere.port++;
     mr_endpoint_receive(client(), p.now_us, &elsewhere, (const uint8_t *)&good, sizeof(good));
     assert_int_equal(noted(), 0);
     char text[256], says[256];
     memcpy(good.text, "0.9.1", 6);
-    tell(&good, sizeof(good));
+    version_tell(&good, sizeof(good));
     assert_int_equal(noted(), NEW_VERSION);
     assert_true(mr_client_session_version_text(p.session, "server", text, sizeof(text)));
     (void)snprintf(says, sizeof(says),
@@ -173,7 +173,7 @@ TEST(it_changes_nothing_but_what_is_said, setup, pair_ended)
     p.filter = drop_all;
     pair_open(&p);
     struct mr_version_answer answer = answer_to(p.session->client_nonce);
-    tell(&answer, sizeof(answer));
+    version_tell(&answer, sizeof(answer));
     assert_int_equal(noted(), NEW_VERSION);
     pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
     p.filter = NULL;
@@ -182,7 +182,7 @@ TEST(it_changes_nothing_but_what_is_said, setup, pair_ended)
     assert_int_equal(noted(), 0);
     assert_int_equal(c.status, MR_OK);
     /* No handshake is open any more. */
-    tell(&answer, sizeof(answer));
+    version_tell(&answer, sizeof(answer));
     assert_int_equal(noted(), 0);
     assert_true(up());
 }
@@ -199,7 +199,7 @@ TEST(a_server_that_was_upgraded_is_known, setup, pair_ended)
     pair_run(&p, 3000000);
     assert_false(up());
     struct mr_version_answer answer = answer_to(p.session->client_nonce);
-    tell(&answer, sizeof(answer));
+    version_tell(&answer, sizeof(answer));
     pair_run(&p, 3000000);
     assert_int_equal(c.status, MR_UNREACHABLE);
     assert_int_equal(noted(), NEW_VERSION);

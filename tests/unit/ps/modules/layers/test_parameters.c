@@ -8,7 +8,7 @@
 
 static const struct ps_shape sample = {3, {2, 6, 6}};
 
-static void init(struct machine *m)
+static void parameters_init(struct machine *m)
 {
     const struct ps_layer layers[] = {ps_conv2d(2, 16, 3), ps_relu(), ps_flatten(), ps_linear(256, 3)};
     machine_init(m, layers, COUNT_OF(layers), &sample, 4);
@@ -38,7 +38,7 @@ static float *copy_of(const float *values, size_t count)
 TEST(test_changed_in_place)
 {
     struct machine m;
-    init(&m);
+    parameters_init(&m);
     struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 0.1f);
     struct mr_parameter_version *v = parameters_hold(m.parameters);
     uint64_t number = mr_version_number(v);
@@ -59,7 +59,7 @@ TEST(test_changed_in_place)
 TEST(test_saved_keeps_version)
 {
     struct machine m;
-    init(&m);
+    parameters_init(&m);
     struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_ADAM, 0.1f);
     machine_forward(&m, true, 1);
     float *output = copy_of(m.output, m.out_floats);
@@ -96,7 +96,7 @@ TEST(test_saved_keeps_version)
 TEST(test_change_is_seen)
 {
     struct machine m;
-    init(&m);
+    parameters_init(&m);
     machine_forward(&m, false, 1);
     machine_backward(&m);
     float *twice = zeros(m.parameter_floats, sizeof(float)), *output = copy_of(m.output, m.out_floats);
@@ -123,8 +123,8 @@ TEST(test_versions_of_others)
     struct machine m, twin;
     struct mr_versions *versions = NULL;
     const struct ps_forward how = {.training = false};
-    init(&m);
-    init(&twin);
+    parameters_init(&m);
+    parameters_init(&twin);
     float *values = zeros(m.parameter_floats, sizeof(float));
     ps_parameters_first_values(m.network, 7, values);
     const struct mr_tensor tensor = ps_parameters_tensor(m.network, values);
@@ -159,7 +159,7 @@ TEST(test_optimizers_as_rows)
     static const enum mr_optimizer kinds[] = {MR_OPT_SGD, MR_OPT_MOMENTUM, MR_OPT_ADAGRAD, MR_OPT_ADAM};
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
         struct machine m;
-        init(&m);
+        parameters_init(&m);
         machine_forward(&m, true, 1);
         machine_backward(&m);
         struct parameters_optimizer *o = optimizer_of(&m, kinds[k], 0.05f);
@@ -194,7 +194,7 @@ TEST(test_optimizers_as_rows)
 TEST(test_bad_gradients_are_skipped)
 {
     struct machine m;
-    init(&m);
+    parameters_init(&m);
     struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 1);
     const struct ps_parameter_info *bad = ps_network_parameter(m.network, 1),
                                    *good = ps_network_parameter(m.network, 3);
@@ -221,7 +221,7 @@ TEST(test_wrong_optimizer)
     struct mr_feature f = mr_feature_variable("v", 1, &one);
     struct parameters_optimizer *o = NULL;
     const char *what = NULL;
-    init(&m);
+    parameters_init(&m);
     f.learning_rate = -1;
     assert_int_equal(parameters_optimizer_create(m.parameters, &f, &o, &what), MR_INVALID_ARGUMENT);
     assert_string_equal(what, "learning_rate");

@@ -153,7 +153,7 @@ struct step {
     uint32_t skipped;
 };
 
-static void apply(void *context, float *values)
+static void training_apply(void *context, float *values)
 {
     struct step *s = context;
     struct parameters_optimizer *o = s->optimizer;
@@ -174,7 +174,7 @@ enum mr_status parameters_step(struct parameters_optimizer *o, const float *grad
     struct step s = {.optimizer = o,
                      .gradients = gradients,
                      .learning_rate = mr_rule_learning_rate(&o->rule, step, learning_rate)};
-    enum mr_status status = mr_versions_change(o->parameters->versions, apply, &s);
+    enum mr_status status = mr_versions_change(o->parameters->versions, training_apply, &s);
     if (status == MR_OK && skipped != NULL)
         *skipped = s.skipped;
     return status;

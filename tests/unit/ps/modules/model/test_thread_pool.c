@@ -11,18 +11,18 @@ struct counted {
     _Atomic uint32_t runs[PARTS];
 };
 
-static void count(void *context, uint32_t index)
+static void thread_pool_count(void *context, uint32_t index)
 {
     atomic_fetch_add(&((struct counted *)context)->runs[index], 1);
 }
 
 /* NULL: all was run once, by the time that the pool said so. */
-static void *ask(void *arg)
+static void *thread_pool_ask(void *arg)
 {
     for (uint32_t w = 0; w < WORKS; w++) {
         struct counted c = {0};
         uint32_t parts = w % (PARTS + 1);
-        ps_thread_pool_run(arg, count, &c, parts);
+        ps_thread_pool_run(arg, thread_pool_count, &c, parts);
         for (uint32_t i = 0; i < PARTS; i++)
             if (atomic_load(&c.runs[i]) != (i < parts))
                 return arg;
@@ -37,7 +37,7 @@ TEST(every_part_is_run_once)
         pthread_t askers[ASKERS];
         assert_non_null(pool);
         for (int i = 0; i < ASKERS; i++)
-            assert_int_equal(pthread_create(&askers[i], NULL, ask, pool), 0);
+            assert_int_equal(pthread_create(&askers[i], NULL, thread_pool_ask, pool), 0);
         for (int i = 0; i < ASKERS; i++) {
             void *wrong = pool;
             assert_int_equal(pthread_join(askers[i], &wrong), 0);

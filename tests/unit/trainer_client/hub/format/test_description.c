@@ -20,7 +20,7 @@ static struct hub_format *made(const char *text)
     return format;
 }
 
-static enum hub_parse parse(const struct hub_format *format, const char *line)
+static enum hub_parse description_parse(const struct hub_format *format, const char *line)
 {
     return hub_format_parse(format, line, strlen(line), 2, &sample, reason);
 }
@@ -42,15 +42,15 @@ TEST(columns_are_found_by_their_names)
     struct hub_format *bound = hub_format_bind(format, header, strlen(header), reason);
     assert_non_null(bound);
     assert_int_equal(hub_format_parse(bound, header, strlen(header), 1, &sample, reason), HUB_NO_SAMPLE);
-    assert_int_equal(parse(bound, "x,anna,2.5,1,"), HUB_PARSED);
+    assert_int_equal(description_parse(bound, "x,anna,2.5,1,"), HUB_PARSED);
     assert_int_equal((int)sample.label, 1);
     assert_true(fabsf(sample.dense[0] - 2.5f) < 1e-6f);
     expect_key(0, 0, "anna");
-    assert_int_equal(parse(bound, "x,anna,,0,"), HUB_PARSED);
+    assert_int_equal(description_parse(bound, "x,anna,,0,"), HUB_PARSED);
     assert_true(fabsf(sample.dense[0]) < 1e-6f);
-    assert_int_equal(parse(bound, "x,anna,2.5,1"), HUB_BROKEN);
+    assert_int_equal(description_parse(bound, "x,anna,2.5,1"), HUB_BROKEN);
     assert_string_equal(reason, "4 fields, not 5");
-    assert_int_equal(parse(bound, "x,,2.5,1,"), HUB_BROKEN);
+    assert_int_equal(description_parse(bound, "x,,2.5,1,"), HUB_BROKEN);
     assert_string_equal(reason, "field 2 (user id) is empty");
     assert_string_equal(hub_format_slot_name(bound, 0), "user");
     assert_string_equal(hub_format_dense_name(bound, 0), "price");
@@ -77,23 +77,23 @@ static void refused(const char *text, uint32_t line, const char *what)
 TEST(labels_of_libsvm)
 {
     struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nlabel = number\n");
-    assert_int_equal(parse(format, "-2.5 3:1"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "-2.5 3:1"), HUB_PARSED);
     assert_true(fabsf(sample.label + 2.5f) < 1e-6f && sample.key_count == 1 && !format->has_no_labels);
-    assert_int_equal(parse(format, "7"), HUB_PARSED);
-    assert_int_equal(parse(format, "1e39 3:1"), HUB_BROKEN);
-    assert_int_equal(parse(format, "nan 3:1"), HUB_BROKEN);
-    assert_int_equal(parse(format, "3:1"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "7"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1e39 3:1"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "nan 3:1"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "3:1"), HUB_BROKEN);
     hub_format_free(format);
     format = made("[format]\nname = own\nlayout = libsvm\nlabel = none\n");
     assert_true(format->has_no_labels);
     static const char *const lines[] = {"3:1 5:2", "0 3:1 5:2", "12.5 3:1 5:2"};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        assert_int_equal(parse(format, lines[i]), HUB_PARSED);
+        assert_int_equal(description_parse(format, lines[i]), HUB_PARSED);
         assert_true(isnan(sample.label) && sample.key_count == 2);
     }
     hub_format_free(format);
     format = made("[format]\nname = own\nlayout = libsvm\n");
-    assert_int_equal(parse(format, "2 3:1"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "2 3:1"), HUB_BROKEN);
     assert_non_null(strstr(reason, "label = number takes others"));
     hub_format_free(format);
     refused("[format]\nname = a\nlayout = libsvm\nlabel = y\n", 4, "allowed: sign, number, none");
@@ -105,14 +105,14 @@ TEST(lines_without_labels)
         made("[format]\nname = own\nheader = none\nlabel = none\n[columns]\nu = text\n"
              "x = number\n[dense]\nx = x\n[slots]\nu = u\n");
     assert_true(format->has_no_labels);
-    assert_int_equal(parse(format, "a,2"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "a,2"), HUB_PARSED);
     assert_true(isnan(sample.label) && fabsf(sample.dense[0] - 2) < 1e-6f);
-    assert_int_equal(parse(format, "1,a,2"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "1,a,2"), HUB_BROKEN);
     hub_format_free(format);
     format = made("[format]\nname = own\nheader = none\nlabel = none\n[columns]\nnone = flag\nu = text\n"
                   "[slots]\nu = u\n"); /* a column of that name */
     assert_false(format->has_no_labels);
-    assert_int_equal(parse(format, "1,a"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,a"), HUB_PARSED);
     assert_true(sample.label > 0.5f);
     hub_format_free(format);
 }
@@ -124,16 +124,16 @@ TEST(missing_values)
         made("[format]\nname = own\nheader = none\nlabel = y\nmissing = NA, NULL, \\N\n[columns]\ny = flag\n"
              "x = number or empty\nt = time(%Y) or empty\nu = text or empty\ncountry = text\n"
              "[dense]\nx = x\n[slots]\nt = t\nu = u\ncountry = country\nux = cross(u, country)\n");
-    assert_int_equal(parse(format, "1,NA,NULL,\\N,NA"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,NA,NULL,\\N,NA"), HUB_PARSED);
     assert_true(fabsf(sample.dense[0]) < 1e-6f);
     assert_int_equal(sample.key_count, 1);
     expect_key(0, 2, "NA"); /* Namibia */
-    assert_int_equal(parse(format, "1,\"NA\",\"NULL\",\"\\N\",\"NA\""), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,\"NA\",\"NULL\",\"\\N\",\"NA\""), HUB_PARSED);
     assert_int_equal(sample.key_count, 1);
-    assert_int_equal(parse(format, "1,NAN,2026,NAB,DE"), HUB_BROKEN);
-    assert_int_equal(parse(format, "1,2,2026,NAB,DE"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,NAN,2026,NAB,DE"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "1,2,2026,NAB,DE"), HUB_PARSED);
     assert_int_equal(sample.key_count, 4);
-    assert_int_equal(parse(format, "NA,2,2026,a,DE"), HUB_BROKEN); /* a label is there */
+    assert_int_equal(description_parse(format, "NA,2,2026,a,DE"), HUB_BROKEN); /* a label is there */
     hub_format_free(format);
 }
 
@@ -145,19 +145,19 @@ TEST(blanks_around_fields)
     static const char header[] = "x, \"y\" ,\tu";
     struct hub_format *bound = hub_format_bind(format, header, strlen(header), reason);
     assert_non_null(bound);
-    assert_int_equal(parse(bound, " 2,  >50K\t, a b "), HUB_PARSED);
+    assert_int_equal(description_parse(bound, " 2,  >50K\t, a b "), HUB_PARSED);
     assert_true(sample.label > 0.5f && fabsf(sample.dense[0] - 2) < 1e-6f);
     expect_key(0, 0, "a b");
-    assert_int_equal(parse(bound, "2 , >50K, \" a, b\" "), HUB_PARSED);
+    assert_int_equal(description_parse(bound, "2 , >50K, \" a, b\" "), HUB_PARSED);
     expect_key(0, 0, " a, b"); /* what stands in marks is as it is */
-    assert_int_equal(parse(bound, "2,>50K, ?"), HUB_PARSED);
+    assert_int_equal(description_parse(bound, "2,>50K, ?"), HUB_PARSED);
     assert_int_equal(sample.key_count, 0);
-    assert_int_equal(parse(bound, "2,>50K,\"a\" b"), HUB_BROKEN);
+    assert_int_equal(description_parse(bound, "2,>50K,\"a\" b"), HUB_BROKEN);
     hub_format_free(bound);
     hub_format_free(format);
     format = made("[format]\nname = own\nlabel = y\nheader = none\nseparator = tab\ntrim = blanks\n"
                   "[columns]\ny = flag\nu = text or empty\nv = text or empty\n[slots]\nu = u\nv = v\n");
-    assert_int_equal(parse(format, "1 \t\t \"a\" "), HUB_PARSED); /* a tab separates here */
+    assert_int_equal(description_parse(format, "1 \t\t \"a\" "), HUB_PARSED); /* a tab separates here */
     assert_int_equal(sample.key_count, 1);
     expect_key(0, 1, "a");
     hub_format_free(format);
@@ -179,7 +179,7 @@ TEST(what_is_broken_says_its_cure)
         {"1,1,b,a", "field 3 (z) is not an integer"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(parse(format, cases[i].line), HUB_BROKEN);
+        assert_int_equal(description_parse(format, cases[i].line), HUB_BROKEN);
         assert_string_equal(reason, cases[i].says);
     }
     hub_format_free(format);
@@ -193,15 +193,15 @@ TEST(what_is_broken_says_its_cure)
 TEST(fields_in_quotes)
 {
     struct hub_format *format = made(HEAD "a = text or empty\nb = text or empty\n[slots]\na = a\nb = b\n");
-    assert_int_equal(parse(format, "1,\"x, \"\"y\"\"\",\"\""), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,\"x, \"\"y\"\"\",\"\""), HUB_PARSED);
     assert_int_equal(sample.key_count, 1);
     expect_key(0, 0, "x, \"y\"");
-    assert_int_equal(parse(format, "\"0\",a\"b,\"c\""), HUB_PARSED);
+    assert_int_equal(description_parse(format, "\"0\",a\"b,\"c\""), HUB_PARSED);
     expect_key(0, 0, "a\"b"); /* only where the field begins */
     expect_key(1, 1, "c");
     static const char *const bad[] = {"1,a,\"", "1,a,\"b", "1,\"a\"x,b", "1,\"a,b", "1,a,\"b\"\"", "\"1"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+        assert_int_equal(description_parse(format, bad[i]), HUB_BROKEN);
     hub_format_free(format);
 }
 
@@ -213,7 +213,7 @@ static void expect_label(const char *label, const char *line, float value)
              "[slots]\nt = t\n",
              label);
     struct hub_format *format = made(text);
-    assert_int_equal(parse(format, line), HUB_PARSED);
+    assert_int_equal(description_parse(format, line), HUB_PARSED);
     assert_true(fabsf(sample.label - value) < 1e-6f);
     hub_format_free(format);
 }
@@ -239,19 +239,19 @@ TEST(dense_values)
     struct hub_format *format =
         made(HEAD "x = number or empty\nn = integer(-9..9)\n[dense]\nplain = x\nlog = log(n)\n"
                   "scaled = scale(x, 10, 4)\nclipped = clip(x, -1, 1)\n[slots]\nn = n\n");
-    assert_int_equal(parse(format, "1,4.5,-3"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,4.5,-3"), HUB_PARSED);
     assert_int_equal(format->dense, 4);
     assert_true(fabsf(sample.dense[0] - 4.5f) < 1e-6f);
     assert_true(fabsf(sample.dense[1] + logf(4)) < 1e-6f);
     assert_true(fabsf(sample.dense[2] + 1.375f) < 1e-6f);
     assert_true(fabsf(sample.dense[3] - 1) < 1e-6f);
-    assert_int_equal(parse(format, "1,,0"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,,0"), HUB_PARSED);
     for (uint32_t i = 0; i < 4; i++)
         assert_true(fabsf(sample.dense[i]) < 1e-6f); /* missing: 0, not scaled */
     static const char *const bad[] = {"1,x,0",   "1,1,10",    "1,1,-10", "1,1,",
                                       "1,1,0.5", "1,1e300,0", "1,nan,0"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+        assert_int_equal(description_parse(format, bad[i]), HUB_BROKEN);
     hub_format_free(format);
 }
 
@@ -260,7 +260,7 @@ TEST(slots)
     struct hub_format *format =
         made(HEAD "a = text or empty\nb = text or empty\nx = number or empty\n[slots]\n"
                   "a = a\nab = cross(a, b)\ntags = split(b, pipe)\nx = range(x)\nax = cross(a, range(x))\n");
-    assert_int_equal(parse(format, "1,u,p||q,-1"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,u,p||q,-1"), HUB_PARSED);
     assert_int_equal(format->slots, 5);
     assert_int_equal(sample.key_count, 6);
     expect_key(0, 0, "u");
@@ -271,9 +271,10 @@ TEST(slots)
     expect_key(5, 4, "u|-8|");
     assert_int_equal(sample.bag_end[1], 2);
     assert_int_equal(sample.bag_end[2], 4);
-    assert_int_equal(parse(format, "1,u,,"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,u,,"), HUB_PARSED);
     assert_int_equal(sample.key_count, 1); /* a cross with a missing part has no key */
-    assert_int_equal(parse(format, "1,seventeen letters,and many more bytes than that,1"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1,seventeen letters,and many more bytes than that,1"),
+                     HUB_PARSED);
     expect_key(1, 1, "seventeen letters|and many more bytes than that|");
     hub_format_free(format);
 }
@@ -287,11 +288,11 @@ TEST(pieces_are_bounded)
     (void)snprintf(line, sizeof(line), "1,");
     for (uint32_t i = 0; i < most - 1; i++)
         memcpy(line + 2 + 2 * i, "p|", 3);
-    assert_int_equal(parse(format, line), HUB_PARSED);
+    assert_int_equal(description_parse(format, line), HUB_PARSED);
     assert_int_equal(sample.key_count, most + 1);
     assert_int_equal(sample.bag_end[1], most);
     memcpy(line + strlen(line), "q", 2);
-    assert_int_equal(parse(format, line), HUB_BROKEN);
+    assert_int_equal(description_parse(format, line), HUB_BROKEN);
     assert_string_equal(reason, "more than 3840 keys");
     hub_format_free(format);
 }
@@ -305,7 +306,7 @@ static void expect_time(const char *pattern, const char *text, const char *keys[
              pattern);
     struct hub_format *format = made(description);
     snprintf(line, sizeof(line), "1,%s", text);
-    assert_int_equal(parse(format, line), HUB_PARSED);
+    assert_int_equal(description_parse(format, line), HUB_PARSED);
     for (uint32_t slot = 0; slot < 4; slot++)
         expect_key(slot, slot, keys[slot]);
     hub_format_free(format);
@@ -323,7 +324,7 @@ TEST(times_of_day)
     struct hub_format *format = made(HEAD "t = time(%H:%M)\n[slots]\nhour = hour(t)\n");
     static const char *const bad[] = {"1,", "1,1:00", "1,01:60", "1,25:00", "1,01:00x", "1,01", "1,-1:00"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+        assert_int_equal(description_parse(format, bad[i]), HUB_BROKEN);
     assert_string_equal(reason, "field 2 (t) is not a time of its pattern");
     hub_format_free(format);
 }
@@ -331,16 +332,16 @@ TEST(times_of_day)
 TEST(weights_of_libsvm)
 {
     struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n");
-    assert_int_equal(parse(format, "1 7:0.5 8:2 9:0"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1 7:0.5 8:2 9:0"), HUB_PARSED);
     assert_int_equal(sample.key_count, 2);
     assert_true(fabsf(sample.weights[0] - 0.5f) < 1e-6f && fabsf(sample.weights[1] - 2) < 1e-6f);
     uint64_t key = sample.keys[0];
-    assert_int_equal(parse(format, "1 7:3"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1 7:3"), HUB_PARSED);
     assert_int_equal(sample.keys[0], key); /* whatever the value */
-    assert_int_equal(parse(format, "1 7:1e300"), HUB_BROKEN);
+    assert_int_equal(description_parse(format, "1 7:1e300"), HUB_BROKEN);
     hub_format_free(format);
     format = made("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = presence\n");
-    assert_int_equal(parse(format, "1 7:1e300"), HUB_PARSED);
+    assert_int_equal(description_parse(format, "1 7:1e300"), HUB_PARSED);
     assert_int_equal(sample.keys[0], key);
     assert_false(format->has_weights);
     hub_format_free(format);

@@ -76,8 +76,8 @@ static time_t limit(void)
     return time(NULL) + LIMIT_S;
 }
 
-static enum mr_status begin(struct hub_batch_source *s, uint32_t partition, const uint64_t *known,
-                            uint64_t *data)
+static enum mr_status kafka_source_begin(struct hub_batch_source *s, uint32_t partition,
+                                         const uint64_t *known, uint64_t *data)
 {
     enum mr_status status = MR_NOT_READY;
     for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
@@ -163,8 +163,8 @@ TEST(each_partition_has_batches_of_its_own)
     assert_int_equal(hub_batch_source_look(s, 0, error_text), MR_OK);
     assert_int_equal(hub_batch_source_look(s, 2, error_text), MR_OK);
     assert_int_not_equal(hub_batch_source_salt(s, 0), hub_batch_source_salt(s, 2));
-    assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
-    assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data[0]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 2, NULL, &data[2]), MR_OK);
     assert_int_equal(build(s, 2, 0, &b), MR_OK);
     check_lines(&b, 1000, 4);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
@@ -182,7 +182,7 @@ TEST(each_partition_has_batches_of_its_own)
     assert_int_equal(hub_batch_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
     assert_int_equal(hub_batch_source_look(s, 1, error_text), MR_NOT_READY);
     put_lines("parts", 1, 7, 4); /* it joins in with its first message */
-    assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 1, NULL, &data[1]), MR_OK);
     assert_int_equal(build(s, 1, 0, &b), MR_OK);
     check_lines(&b, 7, 4);
     assert_int_equal(hub_batch_source_batches(s, 1), HUB_BATCHES_UNKNOWN);
@@ -211,11 +211,11 @@ TEST(a_partition_that_is_added_is_found)
     atomic_store(&kafka_mock_shown_partitions, 1);
     struct hub_batch_source *s = open_source("kafka:grows");
     assert_int_equal(hub_batch_source_parts(s), 1);
-    assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data[0]), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
     wait_for_partitions(s, 3);
-    assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 2, NULL, &data[2]), MR_OK);
     assert_int_equal(build(s, 2, 0, &b), MR_OK);
     check_lines(&b, 100, 4); /* also what came before it was found */
     assert_int_equal(hub_batch_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
@@ -226,12 +226,12 @@ TEST(a_partition_that_is_added_is_found)
          wait_a_little())
         assert_int_equal(hub_batch_source_parts(s), 3);
     put_lines("grows", 1, 50, 4);
-    assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 1, NULL, &data[1]), MR_OK);
     hub_batch_source_close(s);
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
     s = open_source(
         "kafka:grows"); /* it is the same partition for a start that knows it from the beginning */
-    assert_int_equal(begin(s, 2, &data[2], &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 2, &data[2], &again), MR_OK);
     assert_int_equal(again, data[2]);
     hub_batch_free(&b);
     hub_batch_source_close(s);
@@ -258,7 +258,7 @@ TEST(batches_are_the_same_again)
     kafka_mock_topic(&kafka, "again", 1);
     put_lines("again", 0, 0, 40);
     struct hub_batch_source *s = open_source("kafka:again");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     for (uint32_t n = 0; n < 10; n++) {
         assert_int_equal(build(s, 0, n, &b), MR_OK);
         check_lines(&b, 4 * n, 4);
@@ -269,7 +269,7 @@ TEST(batches_are_the_same_again)
     }
     hub_batch_source_close(s);
     s = open_source("kafka:again"); /* a start that goes on at batch 7 */
-    assert_int_equal(begin(s, 0, &data, &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, &data, &again), MR_OK);
     assert_int_equal(again, data);
     assert_int_equal(build(s, 0, 7, &b), MR_OK);
     check_lines(&b, 28, 4);
@@ -296,7 +296,7 @@ TEST(messages_of_all_sorts_are_counted_by_offset)
     put_lines("sorts", 0, 3, 4);
     broken_shown = 0;
     struct hub_batch_source *s = open_source("kafka:sorts");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     for (int turn = 0; turn < 2; turn++) { /* counted once, however often they are read */
         assert_int_equal(build(s, 0, 0, &b), MR_OK);
         check_lines(&b, 0, 3);
@@ -312,7 +312,7 @@ TEST(messages_of_all_sorts_are_counted_by_offset)
     struct hub_request strict = request_of("kafka:sorts?messages=2");
     strict.strict = true;
     assert_int_equal(open_request(&strict, &s), MR_OK);
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     check_lines(&b, 0, 3);
     for (int turn = 0; turn < 2; turn++) { /* a failed plan that is started again fails again */
@@ -334,7 +334,7 @@ TEST(messages_of_another_format_are_refused)
     kafka_mock_flush(&kafka);
     struct hub_request request = request_of("kafka:other?messages=20");
     struct hub_batch_source *s = open_source(request.path);
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_BAD_MESSAGE);
     assert_non_null(
         strstr(error_text, "is not in the format criteo: 16 of 16 lines are broken, such as at offset 15"));
@@ -381,7 +381,7 @@ TEST(blocks_of_a_message_go_into_one_batch)
     while (hub_batch_source_ready(s, error_text) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(hub_batch_source_info(s)->format->slots, 2);
-    assert_int_equal(begin(s, 1, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 1, NULL, &data), MR_OK);
     assert_int_equal(build(s, 1, 0, &b), MR_OK);
     assert_true(b.samples == 7 && b.slots == 2 && b.dense_count == 2 && b.has_weights);
     for (uint32_t i = 0; i < 7; i++) {
@@ -422,7 +422,7 @@ TEST(any_partition_gives_the_shape_of_blocks)
         status = hub_batch_source_ready(s, error_text); /* as when the plan is started again */
     assert_int_equal(status, MR_OK);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(begin(s, i, NULL, &data), MR_OK);
+        assert_int_equal(kafka_source_begin(s, i, NULL, &data), MR_OK);
         assert_int_equal(build(s, i, 0, &b), MR_OK);
         assert_int_equal(b.samples, 3);
     }
@@ -446,7 +446,7 @@ TEST(the_shape_is_that_of_the_first_message_with_a_value)
     kafka_mock_flush(&kafka);
     assert_int_equal(open_request(&request, &s), MR_OK);
     for (uint32_t i = 0; i < 2; i++) /* there are messages, and none of them tells */
-        assert_int_equal(begin(s, i, NULL, &data), MR_OK);
+        assert_int_equal(kafka_source_begin(s, i, NULL, &data), MR_OK);
     for (uint32_t i = 0; i < 10; i++, wait_a_little())
         assert_int_equal(hub_batch_source_ready(s, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
@@ -464,7 +464,7 @@ TEST(the_shape_is_that_of_the_first_message_with_a_value)
         for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
             status = hub_batch_source_ready(s, error_text); /* as when the plan is started again */
         assert_int_equal(status, MR_OK);
-        assert_int_equal(begin(s, 0, start == 0 ? NULL : &data, &again), MR_OK);
+        assert_int_equal(kafka_source_begin(s, 0, start == 0 ? NULL : &data, &again), MR_OK);
         assert_int_equal(again >> 20, 0); /* batches are cut from the first message on, though it is empty */
         data = again;
         static const uint32_t samples[] = {0, 3, 3};
@@ -473,7 +473,7 @@ TEST(the_shape_is_that_of_the_first_message_with_a_value)
             assert_int_equal(b.samples, samples[n]);
             assert_int_equal(b.slots, 2);
         }
-        assert_int_equal(begin(s, 1, NULL, &again), MR_OK);
+        assert_int_equal(kafka_source_begin(s, 1, NULL, &again), MR_OK);
         assert_int_equal(build(s, 1, 0, &b), MR_OK);
         assert_int_equal(b.samples, 0);
         assert_int_equal(hub_batch_source_info(s)->broken_lines, 0);
@@ -501,12 +501,13 @@ TEST(what_retention_deleted_is_an_error)
     kafka_mock_topic(&kafka, "gone", 1);
     put_lines("gone", 0, 0, 12);
     struct hub_batch_source *s = open_source("kafka:gone");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     put_until_the_first_are_deleted("gone");
     hub_batch_source_close(s);
     s = open_source("kafka:gone");
-    assert_int_equal(begin(s, 0, &data, &again), MR_OK); /* the first message is not there to compare */
+    assert_int_equal(kafka_source_begin(s, 0, &data, &again),
+                     MR_OK); /* the first message is not there to compare */
     assert_int_equal(again, data);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
     assert_non_null(strstr(error_text, "kafka:gone[0]: retention has deleted offsets 4 to "));
@@ -514,7 +515,7 @@ TEST(what_retention_deleted_is_an_error)
     assert_non_null(strstr(error_text, "another `run`"));
     hub_batch_source_close(s);
     s = open_source("kafka:gone"); /* a plan that begins here begins after them */
-    assert_int_equal(begin(s, 0, NULL, &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &again), MR_OK);
     assert_true(again >> 20 >= 12);
     hub_batch_free(&b);
     hub_batch_source_close(s);
@@ -542,13 +543,13 @@ TEST(what_retention_deleted_is_passed_over_where_asked)
     put_lines("passed", 0, 0, 4);
     kafka_mock_put_marker(&kafka, "passed", 0);
     struct hub_batch_source *s = open_source("kafka:passed");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     hub_batch_source_close(s);
     put_until_the_first_are_deleted("passed"); /* offsets 5 to 13 */
     put_lines("passed", 0, 14, 2);
     s = open_source("kafka:passed");
-    assert_int_equal(begin(s, 0, &data, &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, &data, &again), MR_OK);
     assert_int_equal(again, data);
     for (uint64_t sequence = 1; sequence < 4; sequence++)
         assert_int_equal(build(s, 0, sequence, &b), MR_OK);
@@ -558,7 +559,7 @@ TEST(what_retention_deleted_is_passed_over_where_asked)
     kafka_mock_topic(&kafka, "shorter", 1);
     put_lines("shorter", 0, 0, 1);
     s = open_source("kafka:shorter");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 2, &b), MR_IO_ERROR);
     assert_non_null(strstr(error_text, "kafka:shorter[0] ends at offset 1, before offset 8"));
     hub_batch_source_close(s);
@@ -585,7 +586,7 @@ TEST(ends_of_transactions_are_no_lag)
     kafka_mock_put_marker(&kafka, "ends", 0);
     kafka_mock_flush(&kafka);
     struct hub_batch_source *s = open_source("kafka:ends");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     wait_for_lag(s, 1, 0, &b); /* the marker is at offset 4, the first of batch 1 */
     put_lines("ends", 0, 4, 2);
@@ -616,7 +617,7 @@ static void rest_at(const char *path, uint64_t oldest, uint64_t lag, uint64_t *d
 {
     struct hub_batch b = {0};
     struct hub_batch_source *s = open_source(path);
-    assert_int_equal(begin(s, 0, NULL, data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, data), MR_OK);
     for (uint64_t sequence = 0; sequence < oldest; sequence++)
         assert_int_equal(build(s, 0, sequence, &b), MR_OK);
     wait_for_lag(s, oldest, lag, &b);
@@ -631,7 +632,7 @@ static struct hub_batch_source *continue_at(const char *path, uint64_t oldest, c
 {
     uint64_t again;
     struct hub_batch_source *s = open_source(path);
-    assert_int_equal(begin(s, 0, data, &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, data, &again), MR_OK);
     assert_int_equal(again, *data);
     assert_int_equal(build(s, 0, oldest, b), wanted);
     return s;
@@ -724,7 +725,7 @@ TEST(an_offset_that_is_refused_though_it_is_there)
     kafka_mock_topic(&kafka, "refused", 1);
     put_lines("refused", 0, 0, 6);
     struct hub_batch_source *s = open_source("kafka:refused");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
@@ -747,12 +748,12 @@ TEST(a_topic_that_was_made_anew_is_noticed)
     put_lines("two", 0, 100, 8);
     for (int i = 0; i < 2; i++) {
         struct hub_batch_source *s = open_source(i == 0 ? "kafka:one" : "kafka:two");
-        assert_int_equal(begin(s, 0, NULL, &data[i]), MR_OK);
+        assert_int_equal(kafka_source_begin(s, 0, NULL, &data[i]), MR_OK);
         hub_batch_source_close(s);
     }
     assert_int_not_equal(data[0], data[1]); /* though both begin at offset 0 */
     struct hub_batch_source *s = open_source("kafka:two");
-    assert_int_equal(begin(s, 0, &data[0], &again), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, &data[0], &again), MR_OK);
     assert_int_equal(again, data[1]); /* the record is not this topic's */
     const uint64_t later = data[1] + (UINT64_C(5) << 20);
     assert_int_equal(hub_batch_source_begin(s, 0, &later, &again, error_text), MR_OK);
@@ -771,7 +772,7 @@ TEST(a_broker_goes_and_comes)
     kafka_mock_topic(&kafka, "away", 1);
     put_lines("away", 0, 0, 6);
     struct hub_batch_source *s = open_source("kafka:away");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     assert_int_equal(rd_kafka_mock_broker_set_down(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
     while (hub_batch_source_trouble(s)[0] == '\0') {
@@ -807,7 +808,7 @@ TEST(what_the_brokers_refuse_is_an_error)
     kafka_mock_topic(&kafka, "secret", 1);
     put_lines("secret", 0, 0, 2);
     s = open_source("kafka:secret");
-    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(kafka_source_begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(hub_batch_source_build(s, 0, 0, &b, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED); /* nobody changes the topic's rights */
     assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR);
@@ -874,7 +875,7 @@ TEST(brokers_that_are_not_there_are_an_error)
         fail_msg("%s", error_text);
 }
 
-static int start(void **state)
+static int kafka_source_start(void **state)
 {
     if (make_formats(state) != 0 || sem_init(&come, 0, 0) != 0)
         return -1;
@@ -882,7 +883,7 @@ static int start(void **state)
     return 0;
 }
 
-static int end(void **state)
+static int kafka_source_end(void **state)
 {
     kafka_mock_stop(&kafka);
     return free_formats(state);
@@ -890,5 +891,5 @@ static int end(void **state)
 
 int main(void)
 {
-    return tests_run(start, end);
+    return tests_run(kafka_source_start, kafka_source_end);
 }

@@ -4,7 +4,7 @@
 
 #define LEASE_US 100u
 
-static void begin(struct hub_part *part, uint32_t stream, uint64_t batches)
+static void parts_begin(struct hub_part *part, uint32_t stream, uint64_t batches)
 {
     hub_plan_init(&part->plan, batches, 4, LEASE_US, false);
     part->stream = stream;
@@ -28,7 +28,7 @@ TEST(batches_come_from_the_parts_in_turn)
     uint64_t sequence;
     assert_true(hub_parts_make(&parts, 3));
     for (uint32_t i = 0; i < 3; i++)
-        begin(&parts.all[i], 10 + i, HUB_BATCHES_UNKNOWN);
+        parts_begin(&parts.all[i], 10 + i, HUB_BATCHES_UNKNOWN);
     feed(&parts.all[0], 3);
     feed(&parts.all[2], 1);
     static const uint32_t order[] = {0, 2, 0, 0};
@@ -53,7 +53,7 @@ TEST(parts_that_are_added_begin_empty_beside_the_others)
     struct hub_parts parts = {0};
     uint64_t sequence;
     assert_true(hub_parts_make(&parts, 1));
-    begin(&parts.all[0], 10, HUB_BATCHES_UNKNOWN);
+    parts_begin(&parts.all[0], 10, HUB_BATCHES_UNKNOWN);
     feed(&parts.all[0], 3);
     assert_ptr_equal(hub_parts_hand_out(&parts, 0, &sequence), &parts.all[0]);
     assert_true(hub_parts_grow(&parts, 40));
@@ -62,7 +62,7 @@ TEST(parts_that_are_added_begin_empty_beside_the_others)
     assert_int_equal(hub_parts_count(&parts).fed, 3);
     for (uint32_t i = 1; i < 40; i++)
         assert_false(parts.all[i].has_stream);
-    begin(&parts.all[39], 49, HUB_BATCHES_UNKNOWN);
+    parts_begin(&parts.all[39], 49, HUB_BATCHES_UNKNOWN);
     feed(&parts.all[39], 1);
     assert_ptr_equal(hub_parts_hand_out(&parts, 0, &sequence), &parts.all[0]);
     assert_int_equal(sequence, 1); /* it goes on where it was */
@@ -76,7 +76,7 @@ TEST(a_part_is_found_by_the_stream_that_it_has)
     struct hub_parts parts = {0};
     assert_true(hub_parts_make(&parts, 2));
     assert_null(hub_parts_find(&parts, 0)); /* the number that both begin with is nobody's */
-    begin(&parts.all[1], 7, 5);
+    parts_begin(&parts.all[1], 7, 5);
     assert_ptr_equal(hub_parts_find(&parts, 7), &parts.all[1]);
     parts.all[1].has_stream = false;
     assert_null(hub_parts_find(&parts, 7));
@@ -88,8 +88,8 @@ TEST(the_plan_ends_with_its_last_part)
     struct hub_parts parts = {0};
     assert_true(hub_parts_make(&parts, 2));
     assert_true(hub_parts_at_end(&parts)); /* nothing has begun */
-    begin(&parts.all[0], 1, 2);
-    begin(&parts.all[1], 2, HUB_BATCHES_UNKNOWN);
+    parts_begin(&parts.all[0], 1, 2);
+    parts_begin(&parts.all[1], 2, HUB_BATCHES_UNKNOWN);
     assert_int_equal(hub_parts_batches(&parts), 0);
     hub_plan_end(&parts.all[1].plan, 3);
     assert_int_equal(hub_parts_batches(&parts), 5);

@@ -6,7 +6,7 @@
 
 #define LEASE_US 1000u
 
-static struct hub_plan *make(uint64_t batches, uint32_t prefetch, bool read_only)
+static struct hub_plan *plan_make(uint64_t batches, uint32_t prefetch, bool read_only)
 {
     struct hub_plan *p = malloc(sizeof(*p));
     assert_non_null(p);
@@ -37,7 +37,7 @@ static uint64_t hand_out(struct hub_plan *p, uint64_t now_us)
 
 TEST(nothing_is_fed_before_the_first_record)
 {
-    struct hub_plan *p = make(10, 4, false);
+    struct hub_plan *p = plan_make(10, 4, false);
     uint64_t sequence;
     assert_false(hub_plan_next_feed(p, &sequence));
     assert_false(hub_plan_at_end(p));
@@ -48,7 +48,7 @@ TEST(nothing_is_fed_before_the_first_record)
 
 TEST(feeds_run_ahead_by_prefetch)
 {
-    struct hub_plan *p = make(10, 3, false);
+    struct hub_plan *p = plan_make(10, 3, false);
     uint64_t sequence;
     record(p, 0, 0);
     for (uint64_t i = 0; i < 3; i++) {
@@ -66,7 +66,7 @@ TEST(feeds_run_ahead_by_prefetch)
 
 TEST(a_plan_is_idle_when_no_batch_is_on_its_way)
 {
-    struct hub_plan *p = make(10, 1, false);
+    struct hub_plan *p = plan_make(10, 1, false);
     uint64_t sequence;
     record(p, 0, 0);
     assert_true(hub_plan_is_idle(p));
@@ -95,7 +95,7 @@ TEST(a_plan_is_idle_when_no_batch_is_on_its_way)
 
 TEST(what_the_hub_pushes_waits_for_the_record)
 {
-    struct hub_plan *p = make(3, 1, false);
+    struct hub_plan *p = plan_make(3, 1, false);
     uint64_t sequence;
     record(p, 0, 0);
     for (uint64_t i = 0; i < 3; i++) { /* it takes no place among those fed ahead, and is not fed again */
@@ -119,7 +119,7 @@ TEST(what_the_hub_pushes_waits_for_the_record)
 
 TEST(a_failed_feed_is_tried_again)
 {
-    struct hub_plan *p = make(10, 1, false);
+    struct hub_plan *p = plan_make(10, 1, false);
     uint64_t sequence;
     record(p, 0, 0);
     assert_true(hub_plan_next_feed(p, &sequence));
@@ -132,7 +132,7 @@ TEST(a_failed_feed_is_tried_again)
 
 TEST(a_batch_goes_to_one_trainer)
 {
-    struct hub_plan *p = make(4, 4, false);
+    struct hub_plan *p = plan_make(4, 4, false);
     bool seen[4] = {false};
     uint64_t sequence;
     record(p, 0, 0);
@@ -149,7 +149,7 @@ TEST(a_batch_goes_to_one_trainer)
 
 TEST(the_end_is_when_all_is_applied)
 {
-    struct hub_plan *p = make(3, 3, false);
+    struct hub_plan *p = plan_make(3, 3, false);
     record(p, 0, 0);
     for (int i = 0; i < 3; i++) {
         feed(p);
@@ -167,7 +167,7 @@ TEST(the_end_is_when_all_is_applied)
 
 TEST(a_claim_without_a_record_is_handed_out_again)
 {
-    struct hub_plan *p = make(2, 1, false);
+    struct hub_plan *p = plan_make(2, 1, false);
     record(p, 0, 0);
     feed(p);
     hub_plan_record_asked(p);
@@ -185,7 +185,7 @@ TEST(a_claim_without_a_record_is_handed_out_again)
 
 TEST(a_lease_ends)
 {
-    struct hub_plan *p = make(2, 1, false);
+    struct hub_plan *p = plan_make(2, 1, false);
     record(p, 0, 0);
     feed(p);
     hand_out(p, 5);
@@ -201,7 +201,7 @@ TEST(a_lease_ends)
 
 TEST(an_applied_batch_is_not_handed_out_again)
 {
-    struct hub_plan *p = make(3, 1, false);
+    struct hub_plan *p = plan_make(3, 1, false);
     record(p, 0, 0);
     feed(p);
     hand_out(p, 0);
@@ -214,7 +214,7 @@ TEST(an_applied_batch_is_not_handed_out_again)
 
 TEST(a_restarted_server_is_fed_again)
 {
-    struct hub_plan *p = make(8, 4, false);
+    struct hub_plan *p = plan_make(8, 4, false);
     uint64_t sequence;
     record(p, 0, 0);
     for (int i = 0; i < 4; i++)
@@ -236,7 +236,7 @@ TEST(a_restarted_server_is_fed_again)
 
 TEST(a_restored_server_takes_the_plan_back)
 {
-    struct hub_plan *p = make(3000, 4, false);
+    struct hub_plan *p = plan_make(3000, 4, false);
     record(p, 2500, 0);
     assert_int_equal(feed(p), 2500);
     assert_true(record(p, 1000, 5)); /* 1000 and 1002 are there, 1001 and all from 1003 on are lost */
@@ -250,7 +250,7 @@ TEST(a_restored_server_takes_the_plan_back)
 
 TEST(a_hole_in_the_record_is_a_step_back)
 {
-    struct hub_plan *p = make(10, 4, false);
+    struct hub_plan *p = plan_make(10, 4, false);
     record(p, 1, 2); /* 0 and 2 */
     assert_int_equal(hub_plan_state(p, 2), HUB_BATCH_APPLIED);
     assert_true(record(p, 1, 0));
@@ -260,7 +260,7 @@ TEST(a_hole_in_the_record_is_a_step_back)
 
 TEST(a_hub_that_restarts_goes_on_behind_the_record)
 {
-    struct hub_plan *p = make(100, 2, false);
+    struct hub_plan *p = plan_make(100, 2, false);
     assert_false(record(p, 40, 3)); /* 40 and 41 too */
     assert_int_equal(feed(p), 42);
     assert_int_equal(p->applied, 42);
@@ -269,7 +269,7 @@ TEST(a_hub_that_restarts_goes_on_behind_the_record)
 
 TEST(a_record_beyond_the_plan_is_its_end)
 {
-    struct hub_plan *p = make(5, 2, false);
+    struct hub_plan *p = plan_make(5, 2, false);
     uint64_t sequence;
     record(p, 90, UINT64_MAX);
     assert_true(hub_plan_at_end(p));
@@ -280,7 +280,7 @@ TEST(a_record_beyond_the_plan_is_its_end)
 
 TEST(the_window_bounds_how_far_ahead)
 {
-    struct hub_plan *p = make(UINT64_C(1) << 40, HUB_WINDOW, false);
+    struct hub_plan *p = plan_make(UINT64_C(1) << 40, HUB_WINDOW, false);
     uint64_t sequence;
     record(p, 0, 0);
     for (uint32_t i = 0; i < HUB_WINDOW; i++) {
@@ -296,7 +296,7 @@ TEST(the_window_bounds_how_far_ahead)
 
 TEST(a_record_longer_than_the_window_is_understood)
 {
-    struct hub_plan *p = make(1u << 20, 2, false);
+    struct hub_plan *p = plan_make(1u << 20, 2, false);
     uint64_t bitmap[40];
     memset(bitmap, 0xff, sizeof(bitmap)); /* 2560 batches behind a hole at 0 that is filled meanwhile */
     bitmap[0] &= ~UINT64_C(1);
@@ -314,7 +314,7 @@ TEST(a_record_longer_than_the_window_is_understood)
 
 TEST(read_only_batches_are_over_when_the_trainer_says_so)
 {
-    struct hub_plan *p = make(3, 2, true);
+    struct hub_plan *p = plan_make(3, 2, true);
     assert_int_equal(feed(p), 0);
     assert_int_equal(feed(p), 1);
     assert_int_equal(hand_out(p, 0), 0);
@@ -334,7 +334,7 @@ TEST(read_only_batches_are_over_when_the_trainer_says_so)
 /* One without samples goes to no trainer, and there is no record to say that it was applied. */
 TEST(read_only_batches_without_samples_are_over_at_once)
 {
-    struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 2, true);
+    struct hub_plan *p = plan_make(HUB_BATCHES_UNKNOWN, 2, true);
     uint64_t s;
     assert_true(hub_plan_next_feed(p, &s));
     hub_plan_pushed(p, s, p->generation);
@@ -348,7 +348,7 @@ TEST(read_only_batches_without_samples_are_over_at_once)
 
 TEST(read_only_batches_survive_a_restart)
 {
-    struct hub_plan *p = make(2, 2, true);
+    struct hub_plan *p = plan_make(2, 2, true);
     feed(p);
     feed(p);
     hub_plan_done(p, hand_out(p, 0));
@@ -361,7 +361,7 @@ TEST(read_only_batches_survive_a_restart)
 
 TEST(a_late_word_about_a_batch_taken_back_does_no_harm)
 {
-    struct hub_plan *p = make(4, 4, false);
+    struct hub_plan *p = plan_make(4, 4, false);
     record(p, 0, 0);
     feed(p);
     hand_out(p, 0);
@@ -377,7 +377,7 @@ TEST(a_late_word_about_a_batch_taken_back_does_no_harm)
 
 TEST(an_empty_plan_is_at_its_end)
 {
-    struct hub_plan *p = make(0, 1, true);
+    struct hub_plan *p = plan_make(0, 1, true);
     uint64_t sequence;
     assert_true(hub_plan_at_end(p));
     assert_false(hub_plan_next_feed(p, &sequence));
@@ -389,7 +389,7 @@ TEST(an_empty_plan_is_at_its_end)
  * may. */
 TEST(a_plan_may_learn_its_end_late)
 {
-    struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 4, false);
+    struct hub_plan *p = plan_make(HUB_BATCHES_UNKNOWN, 4, false);
     record(p, 7, 0);
     for (uint64_t n = 7; n < 10; n++)
         assert_int_equal(feed(p), n);
@@ -411,7 +411,7 @@ TEST(every_batch_is_applied_whatever_happens)
 {
     enum { BATCHES = 300, PREFETCH = 4, ROUNDS_MAX = 100000 };
     for (uint32_t seed = 1; seed <= 50; seed++) {
-        struct hub_plan *p = make(BATCHES, PREFETCH, false);
+        struct hub_plan *p = plan_make(BATCHES, PREFETCH, false);
         uint64_t applied[(BATCHES + 63) / 64] = {0}, saved[(BATCHES + 63) / 64] = {0}, now_us = 0;
         unsigned int random = seed;
         uint32_t round = 0, restarts = 0;

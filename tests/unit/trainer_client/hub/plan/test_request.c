@@ -28,7 +28,7 @@ static void prepare(void)
     message.tensors[3] = text("fm");
 }
 
-static enum mr_status parse(struct hub_request *out)
+static enum mr_status request_parse(struct hub_request *out)
 {
     const char *why = NULL;
     enum mr_status status = hub_request_parse(&message, out, &why);
@@ -40,7 +40,7 @@ TEST(a_good_request)
 {
     struct hub_request r;
     prepare();
-    assert_int_equal(parse(&r), MR_OK);
+    assert_int_equal(request_parse(&r), MR_OK);
     assert_string_equal(r.path, "/data/x");
     assert_string_equal(r.format, "criteo");
     assert_string_equal(r.table, "fm");
@@ -68,7 +68,7 @@ TEST(fields_have_ranges)
         struct hub_request r;
         prepare();
         fields[cases[i].field] = cases[i].value;
-        assert_int_equal(parse(&r), cases[i].status);
+        assert_int_equal(request_parse(&r), cases[i].status);
     }
 }
 
@@ -82,15 +82,15 @@ TEST(texts_fit_and_are_not_empty)
             continue;
         prepare();
         message.tensors[t] = text("");
-        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        assert_int_equal(request_parse(&r), MR_INVALID_ARGUMENT);
         memset(path, 'a', 1500);
         path[1500] = '\0';
         message.tensors[t] = text(path);
-        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        assert_int_equal(request_parse(&r), MR_INVALID_ARGUMENT);
         message.tensors[t] = mr_tensor_1d(MR_U8, 3, "a\0b");
-        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        assert_int_equal(request_parse(&r), MR_INVALID_ARGUMENT);
         message.tensors[t] = mr_tensor_1d(MR_U64, 8, fields);
-        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        assert_int_equal(request_parse(&r), MR_INVALID_ARGUMENT);
         assert_memory_equal(&r, &before, sizeof(r));
     }
 }
@@ -100,13 +100,13 @@ TEST(the_shape_is_checked)
     struct hub_request r;
     prepare();
     message.preamble.tensor_count = 3;
-    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+    assert_int_equal(request_parse(&r), MR_BAD_MESSAGE);
     prepare();
     message.tensors[2].dims[0] = 7;
-    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+    assert_int_equal(request_parse(&r), MR_BAD_MESSAGE);
     prepare();
     message.tensors[2].dtype = MR_U32;
-    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+    assert_int_equal(request_parse(&r), MR_BAD_MESSAGE);
 }
 
 TEST(every_field_tells_plans_apart)
@@ -118,8 +118,8 @@ TEST(every_field_tells_plans_apart)
     struct hub_request a, b;
     char difference[HUB_DIFFERENCE_BYTES];
     prepare();
-    assert_int_equal(parse(&a), MR_OK);
-    assert_int_equal(parse(&b), MR_OK);
+    assert_int_equal(request_parse(&a), MR_OK);
+    assert_int_equal(request_parse(&b), MR_OK);
     assert_false(hub_request_differs(&a, &b, NULL, 0));
     const struct mr_plan plan = hub_request_plan(&a, 5, 0);
     struct mr_plan other = hub_request_plan(&b, 5, 0);
@@ -127,7 +127,7 @@ TEST(every_field_tells_plans_apart)
     for (uint32_t field = 0; field < 7; field++) {
         prepare();
         fields[field] = field == 4 || field == 5 ? 0 : fields[field] + 1;
-        assert_int_equal(parse(&b), MR_OK);
+        assert_int_equal(request_parse(&b), MR_OK);
         assert_true(hub_request_differs(&a, &b, difference, sizeof(difference)));
         assert_int_equal(strncmp(difference, numbers[field], strlen(numbers[field])), 0);
         other = hub_request_plan(&b, 5, 0);
@@ -138,7 +138,7 @@ TEST(every_field_tells_plans_apart)
         prepare();
         if (t != 2) {
             message.tensors[t] = text("other");
-            assert_int_equal(parse(&b), MR_OK);
+            assert_int_equal(request_parse(&b), MR_OK);
             assert_true(hub_request_differs(&a, &b, difference, sizeof(difference)));
             assert_int_equal(strncmp(difference, texts[t], strlen(texts[t])), 0);
             other = hub_request_plan(&b, 5, 0);
@@ -161,10 +161,10 @@ TEST(texts_do_not_run_together)
     prepare();
     message.tensors[0] = text("/a");
     message.tensors[1] = text("bc");
-    assert_int_equal(parse(&a), MR_OK);
+    assert_int_equal(request_parse(&a), MR_OK);
     message.tensors[0] = text("/ab");
     message.tensors[1] = text("c");
-    assert_int_equal(parse(&b), MR_OK);
+    assert_int_equal(request_parse(&b), MR_OK);
     const struct mr_plan x = hub_request_plan(&a, 0, 0), y = hub_request_plan(&b, 0, 0);
     assert_false(mr_plan_same(&x, &y));
 }

@@ -78,7 +78,7 @@ static enum mr_status build(struct hub_batch_source *s, uint64_t sequence, struc
     return status == MR_NOT_READY ? hub_batch_source_build(s, 0, sequence, b, error_text) : status;
 }
 
-static void put(int fd, const struct block_bytes *b)
+static void live_source_put(int fd, const struct block_bytes *b)
 {
     assert_int_equal(write(fd, b->bytes, b->used), b->used);
 }
@@ -115,7 +115,7 @@ TEST(blocks_are_cut_into_batches)
             (struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
         assert_int_equal(hub_batch_source_ready(s, error_text), MR_NOT_READY);
         block_put_samples(&bytes, 0, 3, has_weights);
-        put(to, &bytes);
+        live_source_put(to, &bytes);
         while (hub_batch_source_ready(s, error_text) == MR_NOT_READY)
             wait_until_come();
         assert_int_equal(hub_batch_source_info(s)->format->slots, 2);
@@ -126,7 +126,7 @@ TEST(blocks_are_cut_into_batches)
         block_put_samples(&bytes, 3, 11, has_weights);
         block_put_samples(&bytes, 14, 1, has_weights);
         block_put_end(&bytes);
-        put(to, &bytes);
+        live_source_put(to, &bytes);
         for (uint32_t n = 0; n < 4; n++) {
             assert_int_equal(build(s, n, &b), MR_OK);
             check_batch(&b, 4 * n, n < 3 ? 4 : 3, has_weights);
@@ -149,7 +149,7 @@ TEST(a_writer_that_breaks_off_is_no_end)
     struct hub_batch_source *s =
         open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 6, false);
-    put(to, &bytes);
+    live_source_put(to, &bytes);
     close(to);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
@@ -170,7 +170,7 @@ TEST(a_writer_that_fails_says_why)
     block_put_samples(&bytes, 0, 6, false);
     block_put(&bytes, &failed, sizeof(failed));
     block_put(&bytes, "no space and what follows", 25);
-    put(to, &bytes);
+    live_source_put(to, &bytes);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_IO_ERROR);
     assert_string_equal(error_text, "the program that writes - has failed: no space");
@@ -188,7 +188,7 @@ TEST(blocks_that_do_not_match_are_refused)
         open_source((struct live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
     block_put_samples(&bytes, 0, 4, false);
     block_put_samples(&bytes, 4, 4, true);
-    put(to, &bytes);
+    live_source_put(to, &bytes);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
     assert_non_null(strstr(error_text, "weights are either in every block or in none"));
@@ -208,7 +208,7 @@ TEST(blocks_with_nan_are_refused_by_their_place)
     block_put_samples(&bytes, 0, 4, true);
     block_put_samples(&bytes, 4, 4, true);
     memcpy(bytes.bytes + bytes.used - sizeof(float), &(const float){__builtin_nanf("")}, sizeof(float));
-    put(to, &bytes);
+    live_source_put(to, &bytes);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
     assert_string_equal(error_text,
@@ -398,7 +398,7 @@ TEST(blocks_of_a_file_are_read_again)
     static struct block_bytes bytes;
     for (uint32_t n = 0; n < 42; n += 3)
         block_put_samples(&bytes, n, 3, true);
-    put(file.fd, &bytes);
+    live_source_put(file.fd, &bytes);
     struct hub_batch_source *s =
         open_source((struct live_options){.path = file.path, .format = HUB_BLOCK_FORMAT, .follow = true});
     for (uint32_t turn = 0; turn < 2; turn++) {
@@ -497,7 +497,7 @@ TEST(a_batch_that_no_message_holds_is_refused)
     close(to);
 }
 
-static int begin(void **state)
+static int live_source_begin(void **state)
 {
     if (make_formats(state) != 0)
         return -1;
@@ -506,5 +506,5 @@ static int begin(void **state)
 
 int main(void)
 {
-    return tests_run(begin, free_formats);
+    return tests_run(live_source_begin, free_formats);
 }

@@ -8,7 +8,7 @@
 #define SAMPLES 500u
 
 /* With 0 to 12 keys, all from `number`. */
-static void make(const struct hub_format *format, uint32_t number, struct hub_sample *sample)
+static void sample_store_make(const struct hub_format *format, uint32_t number, struct hub_sample *sample)
 {
     memset(sample, 0, sizeof(*sample));
     sample->label = (float)(number % 2);
@@ -24,7 +24,7 @@ static void make(const struct hub_format *format, uint32_t number, struct hub_sa
 }
 
 /* Adds SAMPLES and returns how many are there; the first ones, with what they had. */
-static uint64_t fill(const struct hub_format *format, size_t bytes_max)
+static uint64_t sample_store_fill(const struct hub_format *format, size_t bytes_max)
 {
     struct hub_sample *added = malloc(sizeof(*added)), *got = malloc(sizeof(*got));
     struct hub_sample_store *s = hub_sample_store_create(format, bytes_max);
@@ -33,12 +33,12 @@ static uint64_t fill(const struct hub_format *format, size_t bytes_max)
     assert_non_null(got);
     assert_non_null(s);
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        make(format, i, added);
+        sample_store_make(format, i, added);
         hub_sample_store_add(s, added);
     }
     memset(got, 0, sizeof(*got));
     while (hub_sample_store_get(s, held, got)) {
-        make(format, (uint32_t)held, added);
+        sample_store_make(format, (uint32_t)held, added);
         memset(got->keys + got->key_count, 0, (HUB_SAMPLE_KEYS_MAX - got->key_count) * sizeof(*got->keys));
         memset(got->weights + got->key_count, 0,
                (HUB_SAMPLE_KEYS_MAX - got->key_count) * sizeof(*got->weights));
@@ -56,7 +56,7 @@ static uint64_t fill(const struct hub_format *format, size_t bytes_max)
 TEST(samples_come_back_as_they_were)
 {
     for (uint32_t i = 0; i < formats->count; i++)
-        assert_int_equal(fill(formats->all[i], 1u << 20), SAMPLES);
+        assert_int_equal(sample_store_fill(formats->all[i], 1u << 20), SAMPLES);
 }
 
 TEST(weights_come_back)
@@ -65,7 +65,7 @@ TEST(weights_come_back)
     struct hub_format *format = read_format("[format]\nname = w\nlayout = libsvm\nvalues = weights\n", why);
     assert_non_null(format);
     assert_true(format->has_weights);
-    assert_int_equal(fill(format, 1u << 20), SAMPLES);
+    assert_int_equal(sample_store_fill(format, 1u << 20), SAMPLES);
     hub_format_free(format);
 }
 
@@ -74,7 +74,7 @@ TEST(the_bound_leaves_out_the_last)
     for (uint32_t i = 0; i < formats->count; i++) {
         uint64_t before = 0;
         for (size_t bytes_max = 1; bytes_max <= 1u << 16; bytes_max = bytes_max * 3 + 1) {
-            uint64_t held = fill(formats->all[i], bytes_max);
+            uint64_t held = sample_store_fill(formats->all[i], bytes_max);
             assert_true(held >= before && held < SAMPLES && held * 16 <= bytes_max);
             before = held;
         }
