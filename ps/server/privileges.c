@@ -25,6 +25,7 @@
 #define LOOK_NS         1000000 /* between two looks at the threads */
 #define LOOKS           5000u
 #define RESENT_LOOKS    100u /* a thread that was made meanwhile gets the signal, too */
+#define DEAF_LOOKS      200u /* a thread that is just starting blocks all signals for a moment */
 
 /* Rows and keys may belong to another user than root, who reads and writes them all the same. */
 static bool has_foreign_owner(const char *path)
@@ -167,7 +168,7 @@ bool ps_privileges_drop(uint64_t kept)
         return false;
     for (uint32_t i = 0; i < LOOKS && left.count > 0; i++) {
         left = threads_with_others(kept, signal_number, i % RESENT_LOOKS == 0);
-        if (left.count == left.deaf && i > 0)
+        if (left.count == left.deaf && i >= DEAF_LOOKS)
             break;
         if (left.count > 0)
             (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
