@@ -188,8 +188,8 @@ int ckpt_verify(int argc, char **argv)
     };
     const char *path;
     char directory[PS_PATH_BYTES];
-    uint32_t count;
-    uint64_t *ids;
+    uint32_t count = 0;
+    uint64_t *ids = NULL;
     (void)cli_parse(&usage, argc, argv, &path);
     int exit_code = ckpt_find_ids(command, path, directory, &ids, &count);
     if (exit_code != 0)

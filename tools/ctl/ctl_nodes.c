@@ -122,7 +122,10 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                text_of(node, "address"));
     json_array_foreach(nodes, i, node) if (text_of(node, "why")[0] != '\0')(void)
         printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
-    json_array_foreach(nodes, i, node) print_absent(node);
+    json_array_foreach(nodes, i, node)
+    {
+        print_absent(node);
+    }
     print_outside(s);
     (void)nodes_tolerate(s, nodes, loss);
     if (loss[0] != '\0')

@@ -299,18 +299,20 @@ static enum mr_status list_make(struct mrc_retry *r, struct mr_reply **reply)
 enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                        struct mr_feature_info **infos, uint32_t *count)
 {
+    struct list_context context;
+    context.infos = infos;
+    context.count = count;
     struct list_call c = {.retry = {.client = client,
                                     .options = options,
                                     .op = MR_OP_LIST,
                                     .make = list_make,
                                     .is_due = mrc_retry_unexecuted},
-                          .context = {.infos = infos, .count = count}};
+                          .context = context};
     if (client == NULL)
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))
         return mrc_bad_argument("mr_list", "infos and count must be given both, or neither");
     if (infos == NULL || mrc_is_inherited(client))
-        return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &c.context,
-                             sizeof(c.context));
+        return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &context, sizeof(context));
     return mrc_retry_run(&c.retry, NULL);
 }

@@ -336,9 +336,13 @@ static void give_restored(struct mr_restored *to, const uint64_t words[MR_RESTOR
     memcpy(to, &restored, to->bytes < sizeof(restored) ? to->bytes : sizeof(restored));
 }
 
+struct restore_context {
+    struct mr_restored *restored; /* NULL: not wanted */
+};
+
 static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_restored *const *restored = f->context;
+    const struct restore_context *context = f->context;
     uint64_t words[MR_RESTORED_WORDS];
     if (!mrc_answer_body(f, 0, 0, MR_BODY_RESTORED, words))
         return mrc_answer_garbled(f, 0);
@@ -346,8 +350,8 @@ static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **repl
     pthread_mutex_lock(&f->client->lock);
     mrc_features_clear(&f->client->features);
     pthread_mutex_unlock(&f->client->lock);
-    if (*restored != NULL)
-        give_restored(*restored, words);
+    if (context->restored != NULL)
+        give_restored(context->restored, words);
     return MR_OK;
 }
 
@@ -362,12 +366,13 @@ static enum mr_status calls_restore_run(struct mr_client *client, const struct m
     if (bytes > DIRECTORY_BYTES_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "restore: directory has %zu bytes; at most %u", bytes,
                          DIRECTORY_BYTES_MAX);
+    struct restore_context context = {restored};
     struct mr_tensor tensors[4] = {
         mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &what->id),
         mr_tensor_2d(MR_U8, what->name_count, sizeof(*pairs), pairs), mr_tensor_1d(MR_U32, 1, &flags)};
 
     return mrc_run_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4, finish_restore,
-                         &restored, sizeof(restored));
+                         &context, sizeof(context));
 }
 
 static bool set_name(char to[MR_NAME_BYTES], const char *name)

@@ -400,13 +400,14 @@ void mrc_cluster_poll(struct mr_client *client)
 {
     struct mrc_cluster *c = &client->cluster;
     const uint64_t now_us = mr_clock_us();
-    if (c->epoch == 0 || now_us < c->ask_us ||
+    const uint32_t count = client->node_count;
+    if (c->epoch == 0 || count == 0 || now_us < c->ask_us ||
         (!is_any_silent(client) && oldest_waits_until_us(client) > now_us))
         return;
     c->ask_us = now_us + ASK_SILENT_US;
-    for (uint32_t i = 0; i < 2 * client->node_count; i++) {
-        struct mrc_node *node = client->nodes[c->turn++ % client->node_count];
-        const bool is_last_choice = i >= client->node_count;
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        struct mrc_node *node = client->nodes[c->turn++ % count];
+        const bool is_last_choice = i >= count;
         if (node->core_count > 0 && mrc_node_is_up(node) &&
             (is_last_choice || !is_waited_for(node, now_us))) {
             node->stale = true;

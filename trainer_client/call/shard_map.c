@@ -23,15 +23,15 @@ void mrc_shard_map_release(struct mrc_shard_map *map)
         free(map);
 }
 
-uint32_t mrc_shard_map_count(struct mr_client *client, uint32_t *changes)
+uint32_t mrc_shard_map_count(struct mr_client *client, uint32_t *generation)
 {
-    *changes = UINT32_MAX;
+    *generation = UINT32_MAX;
     if (mrc_is_inherited(client))
         return 1;
     pthread_mutex_lock(&client->lock);
     const uint32_t count = client->shard_map->count;
 
-    *changes = client->shard_map->generation;
+    *generation = client->shard_map->generation;
     pthread_mutex_unlock(&client->lock);
     return count;
 }
@@ -124,11 +124,11 @@ bool mrc_shard_map_renew(struct mr_client *client)
     return true;
 }
 
-struct mrc_link *mrc_shard_map_link(const struct mr_client *client, uint32_t owner)
+struct mrc_link *mrc_shard_map_link(const struct mr_client *client, uint32_t shard)
 {
-    if (client->shard_map == NULL || owner >= client->shard_map->count)
+    if (client->shard_map == NULL || shard >= client->shard_map->count)
         return NULL;
-    const struct mrc_shard *o = &client->shard_map->shards[owner];
+    const struct mrc_shard *o = &client->shard_map->shards[shard];
 
     return o->core < o->node->link_count ? o->node->links[o->core] : NULL;
 }

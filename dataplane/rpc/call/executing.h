@@ -27,6 +27,7 @@ struct mr_rpc_call {
     struct mr_work work;
     struct mr_rpc_call *next; /* in mr_rpc.unanswered */
     uint32_t caller;
+    uint32_t argument_count;
     uint64_t deadline_us;
     struct mr_rpc_head head;
     struct mr_call_ref ref;       /* of the request */
@@ -34,17 +35,14 @@ struct mr_rpc_call {
     void *copied;                 /* the arguments of a local call, malloc()ed, or NULL */
     struct mr_long_in *in;        /* the arguments of a request that came in parts, or NULL */
     struct mr_value *arguments;
-    uint32_t argument_count;
 
     /* The outcome. */
-    enum mr_status status;
     struct mr_value *results;
     uint32_t result_count;
+    enum mr_status status;
     void (*destroy)(void *object); /* for a result that is an object */
-    bool is_backward;              /* runs the function's backward */
     uint64_t pass;                 /* of which it is a part; else 0 */
-    bool postponed;
-    void *saved; /* mr_rpc_save() */
+    void *saved;                   /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);
     struct mr_autograd *context; /* both are autograd's */
     void *autograd;
@@ -56,6 +54,8 @@ struct mr_rpc_call {
 
     struct mr_executing_block *blocks;
     uint32_t bytes_used; /* of bytes_inline */
+    bool is_backward;    /* runs the function's backward */
+    bool postponed;
     struct mr_value arguments_inline[MR_EXECUTING_VALUES_INLINE];
     struct mr_value results_inline[MR_EXECUTING_VALUES_INLINE];
     char error[MR_EXECUTING_ERROR_BYTES];
