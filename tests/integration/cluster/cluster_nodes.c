@@ -46,8 +46,9 @@ static void write_configuration(const struct cluster_node *n, const char *cluste
                   "[node]\nname = test-%u\n[port]\ndriver = socket\nipv4 = 127.0.0.1/8\nudp_port = %u\n"
                   "[cores]\ncount = %u\npoll_mode = adaptive\n"
                   "[memory]\nlimit_mib = 256\npackets_mib = 64\nmessages_mib = 64\n"
-                  "[batches]\nmemory_mib = 16\n[cluster]\nname = %s\nnode = %s\n%s",
-                  n->port, n->port, CLUSTER_NODE_CORES, cluster, n->name, settings);
+                  "[batches]\nmemory_mib = 16\n[cluster]\nname = %s\nnode = %s\n%s%s",
+                  n->port, n->port, CLUSTER_NODE_CORES, cluster, n->name,
+                  strstr(settings, "take_over_s") == NULL ? "take_over_s = 0\n" : "", settings);
     assert_int_equal(fclose(f), 0);
 }
 

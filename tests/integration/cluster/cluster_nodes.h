@@ -33,7 +33,8 @@ struct cluster_shown {
 void cluster_nodes_isolate(void);
 
 /* Makes and starts node `number` (its name is n0, n1, ...); settings are lines of its configuration, ""
- * for none, after those that every node of the fixture has. */
+ * for none, after those that every node of the fixture has. Unless they set cluster.take_over_s, nobody takes
+ * over what a killed node owns: otherwise a slow machine would decide. */
 void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t number,
                          const char *settings);
 /* The same in a cluster other than "ads", or under another name. */

@@ -35,7 +35,7 @@ struct trainer {
     float rows[KEYS][DIM], values[VALUES]; /* what SGD makes of them */
 };
 
-static void begin(struct trainer *t)
+static void trainer_begin(struct trainer *t)
 {
     char error[512] = "";
     struct mr_feature features[2] = {mr_feature_table("t", DIM),
@@ -85,7 +85,7 @@ static void push(struct trainer *t, uint32_t times)
     }
 }
 
-static void check(const struct trainer *t)
+static void trainer_check(const struct trainer *t)
 {
     struct mr_reply *reply;
     if (mr_lookup(t->client, NULL, t->table, t->keys, KEYS, &reply) != MR_OK)
@@ -157,13 +157,13 @@ static void nodes_die_and_training_goes_on(void **state)
     static struct cluster_shown shown;
     struct mr_replay_info info;
     (void)state;
-    begin(&t);
+    trainer_begin(&t);
     push(&t, 10);
     save(&t);
     push(&t, 10);
     cluster_node_kill(&nodes[1]);
     push(&t, 5);
-    check(&t);
+    trainer_check(&t);
     assert_int_equal(mr_client_core_count(t.client), (NODES - 1) * CLUSTER_NODE_CORES);
     mr_client_replay_info(t.client, &info);
     assert_true(info.replayed >= 10);
@@ -172,12 +172,12 @@ static void nodes_die_and_training_goes_on(void **state)
     push(&t, 3);
     cluster_node_kill(&nodes[0]);
     push(&t, 3);
-    check(&t);
+    trainer_check(&t);
     save(&t);
     push(&t, 3);
     cluster_node_kill(&nodes[2]);
     push(&t, 3);
-    check(&t);
+    trainer_check(&t);
     mr_client_replay_info(t.client, &info);
     assert_int_equal(info.dropped, 0);
     assert_int_equal(mr_client_core_count(t.client), CLUSTER_NODE_CORES);
