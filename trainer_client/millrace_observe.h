@@ -163,7 +163,7 @@ MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_option
 
 /* Whether the others could take over what a node owns that dies now, and if not, why. */
 enum mr_tolerance {
-    MR_LOSS_UNKNOWN,    /* the node that answered does not say: it is older, or has no map */
+    MR_LOSS_UNKNOWN,    /* the node that answered does not say: it is older, has no map, or does not lead */
     MR_LOSS_TOLERATED,  /* whichever dies */
     MR_LOSS_KEPT,       /* cluster.take_over_s is 0: its partitions wait for it */
     MR_LOSS_OF_ALL,     /* no other node is there */

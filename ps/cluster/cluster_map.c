@@ -159,11 +159,19 @@ uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs
     return PS_CLUSTER_NO_NODE;
 }
 
-bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs)
+/* Puts capabilities into use, if all nodes of the map have them. */
+static bool comes_into_use(struct ps_cluster_map *map, uint64_t needs)
 {
-    if ((needs & ~map->needs) == 0 || ps_cluster_map_lacking(map, needs) != PS_CLUSTER_NO_NODE)
+    if (ps_cluster_map_lacking(map, needs) != PS_CLUSTER_NO_NODE)
         return false;
     map->needs |= needs;
+    return true;
+}
+
+bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs)
+{
+    if ((needs & ~map->needs) == 0 || !comes_into_use(map, needs))
+        return false;
     map->epoch++;
     return true;
 }
@@ -197,8 +205,8 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
     return best;
 }
 
-/* Grants the partitions to the nodes that are present, as equally as their cores are; false, and the map has
- * no meaning, if there are none, or no room for all. */
+/* Grants the partitions to the nodes that are present, as equally as their cores are; false, and the map is as
+ * it was, if there are none, or no room for all. */
 static bool grant_all(struct ps_cluster_map *map, const struct granting *g)
 {
     uint32_t load[PS_CLUSTER_NODES_MAX];
@@ -247,22 +255,11 @@ static bool find_takers(const struct ps_cluster_map *map, const bool *present, b
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX])
 {
     bool takers[PS_CLUSTER_NODES_MAX];
-    struct ps_cluster_map next = *map;
     const struct granting all = {.from = PS_CLUSTER_NO_NODE, .present = takers};
-    if (!find_takers(map, present, false, takers) || !grant_all(&next, &all))
+    if (!find_takers(map, present, false, takers) || !grant_all(map, &all))
         return false;
-    next.cut = 0;
-    next.epoch++;
-    *map = next;
-    return true;
-}
-
-/* Puts a capability into use, if all nodes of the map have it. */
-static bool comes_into_use(struct ps_cluster_map *map, uint64_t needs)
-{
-    if (ps_cluster_map_lacking(map, needs) != PS_CLUSTER_NO_NODE)
-        return false;
-    map->needs |= needs;
+    map->cut = 0;
+    map->epoch++;
     return true;
 }
 
@@ -275,12 +272,14 @@ bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over
     return true;
 }
 
-/* Grants partitions to nodes that load them from the newest checkpoint. */
+/* Grants partitions to nodes that load them from the newest checkpoint. False: as above, or a node cannot read
+ * that. */
 static bool grant_restored(struct ps_cluster_map *map, const struct granting *g)
 {
     const uint64_t last_id = map->last_id;
-    if (!grant_all(map, g) || !comes_into_use(map, MR_CAN(TAKE_OVER)))
+    if (ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER)) != PS_CLUSTER_NO_NODE || !grant_all(map, g))
         return false;
+    map->needs |= MR_CAN(TAKE_OVER);
     map->epoch++;
     for (uint32_t p = 0; p < map->partition_count; p++) {
         if (map->grant[p] <= last_id)
@@ -303,12 +302,9 @@ static bool grant_to_takers(struct ps_cluster_map *map, const struct granting *t
     for (uint32_t i = 0; i < map->node_count; i++)
         others[i] |= spares[i];
     for (uint32_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++) {
-        struct ps_cluster_map next = *map;
         g.present = candidates[i];
-        if (grant_restored(&next, &g)) {
-            *map = next;
+        if (grant_restored(map, &g))
             return true;
-        }
     }
     return false;
 }
@@ -389,6 +385,8 @@ enum mr_cluster_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *
         return MR_TOLERANCE_ALONE;
     if (map->committed == 0)
         return MR_TOLERANCE_UNSAVED;
+    if (room == NULL)
+        return MR_TOLERANCE_UNKNOWN;
     *node = find_roomless(map, present, room);
     return *node != PS_CLUSTER_NO_NODE ? MR_TOLERANCE_ROOM : MR_TOLERATES_ONE;
 }

@@ -52,6 +52,13 @@ void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t ro
     }
 }
 
+bool ps_node_cluster_knows_room(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    if (!view->is_whole && c->zookeeper != NULL)
+        ps_zookeeper_read_all(c->zookeeper);
+    return view->is_whole;
+}
+
 /* Why nobody takes over what a node owns that is away for long enough. */
 static void log_not_taken_over(struct ps_node_cluster *c, const struct ps_leader_view *all, uint32_t node)
 {
@@ -135,13 +142,11 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
 {
     const uint64_t now_us = mr_clock_boot_us();
     uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
-    uint32_t room[PS_CLUSTER_NODES_MAX];
     struct ps_cluster_map next;
     if (!view->leads || c->member.writes || c->is_stopped)
         return;
     for (uint32_t i = 0; i < view->map->node_count; i++)
         absent_us[i] = c->absences[i].since_us == 0 ? 0 : now_us - c->absences[i].since_us + 1;
-    ps_node_cluster_find_room(view, room);
     struct ps_leader_view all = {.map = view->map,
                                  .registered = view->registered,
                                  .registered_count = view->registered_count,
@@ -149,7 +154,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
                                  .take_over_s = (uint32_t)c->node->config->cluster_take_over_s,
-                                 .room = room,
+                                 .room = c->room, /* a leader's view is whole */
                                  .may_not_take_over = c->save.commit == NULL,
                                  .forget_us = FORGET_US,
                                  .rebalances = c->node->config->cluster_rebalance == PS_REBALANCE_AUTO,
@@ -181,19 +186,17 @@ static void propose_pass_on(struct ps_node_cluster *c, const struct ps_zookeeper
 {
     const struct ps_member *m = &c->member;
     struct ps_node_take_over *o = &c->take_over;
-    uint32_t room[PS_CLUSTER_NODES_MAX];
-    struct ps_cluster_map next = *view->map;
     bool any = false;
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT && o->has_failed; slot++) {
         o->failed[slot] = m->loading[slot] == o->failed[slot] ? o->failed[slot] : 0;
         any |= o->failed[slot] != 0;
     }
     o->has_failed = any;
-    if (!any || c->is_stopped)
+    if (!any || c->is_stopped || !ps_node_cluster_knows_room(c, view))
         return;
-    ps_node_cluster_find_room(view, room);
+    struct ps_cluster_map next = *view->map;
     if (!ps_cluster_map_pass_on(&next, ps_cluster_map_find(view->map, c->options.self.name), o->failed,
-                                c->present, room) ||
+                                c->present, c->room) ||
         !ps_member_propose(&c->member, &next))
         return;
     mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"epoch", .number = next.epoch}), "passed_on",

@@ -162,12 +162,12 @@ static void note_absences(struct ps_node_cluster *c, const struct ps_cluster_map
 }
 
 /* As NODE_INFO tells it. */
-static uint64_t tolerance_of(const struct ps_zookeeper_view *view, const bool present[PS_CLUSTER_NODES_MAX])
+static uint64_t tolerance_of(const struct ps_node_cluster *c, const struct ps_zookeeper_view *view,
+                             const bool present[PS_CLUSTER_NODES_MAX])
 {
-    uint32_t room[PS_CLUSTER_NODES_MAX];
     uint32_t node = PS_CLUSTER_NO_NODE;
-    ps_node_cluster_find_room(view, room);
-    const enum mr_cluster_tolerance tolerance = ps_cluster_map_tolerance(view->map, present, room, &node);
+    const enum mr_cluster_tolerance tolerance =
+        ps_cluster_map_tolerance(view->map, present, view->is_whole ? c->room : NULL, &node);
     return (uint64_t)tolerance | (uint64_t)node << MR_TOLERANCE_NODE_SHIFT;
 }
 
@@ -183,7 +183,9 @@ static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeepe
             outside++;
     }
     note_absences(c, view->map, present);
-    const uint64_t tolerance = tolerance_of(view, present);
+    if (view->is_whole)
+        ps_node_cluster_find_room(view, c->room);
+    const uint64_t tolerance = tolerance_of(c, view, present);
     if (memcmp(present, c->present, sizeof(present)) != 0 || outside != c->outside ||
         tolerance != c->tolerance)
         ps_node_cluster_note_change(c);

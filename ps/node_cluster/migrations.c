@@ -412,7 +412,6 @@ bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_
 {
     struct ps_node_migrations *n = &c->migrations;
     const struct ps_cluster_map *map = view->map;
-    uint32_t room[PS_CLUSTER_NODES_MAX];
     *next = *map;
     for (uint32_t i = 0; i < c->member.migration_count; i++) {
         const struct ps_migration *m = &c->member.migrations[i];
@@ -423,13 +422,9 @@ bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_
     }
     if (!request_is_open(n))
         return false;
-    if (n->request.kind == MR_MOVE_TAKE_OVER && !view->is_whole) { /* entries say who has room */
-        if (c->zookeeper != NULL)
-            ps_zookeeper_read_all(c->zookeeper);
+    if (n->request.kind == MR_MOVE_TAKE_OVER && !ps_node_cluster_knows_room(c, view))
         return false;
-    }
-    ps_node_cluster_find_room(view, room);
-    n->request.room = room;
+    n->request.room = c->room;
     n->request_state = ps_migration_request_propose(map, c->present, &n->request, next, n->request_text);
     n->request.room = NULL;
     n->request_epoch = map->epoch;

@@ -79,9 +79,10 @@ struct ps_node_cluster {
     struct ps_cluster_report report;
     uint64_t wants; /* capabilities that are to be put into use */
     uint32_t
-        said_session_ms;     /* the shortest session, of which the log says that others are longer; 0: none */
-    uint32_t outside;        /* nodes with a session that the map lacks */
-    uint64_t tolerance;      /* MR_CLUSTER_TOLERANCE */
+        said_session_ms; /* the shortest session, of which the log says that others are longer; 0: none */
+    uint32_t outside;    /* nodes with a session that the map lacks */
+    uint64_t tolerance;  /* MR_CLUSTER_TOLERANCE */
+    uint32_t room[PS_CLUSTER_NODES_MAX]; /* of the nodes of the last view that was whole */
     uint64_t said_not_taken; /* the dead process of which the log has why nobody takes over; 0: none */
     uint32_t refused_count;  /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
@@ -112,6 +113,8 @@ void ps_node_cluster_note_change(struct ps_node_cluster *c);
 
 /* How many partitions each node of the map can take over, by what their entries say. */
 void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t room[PS_CLUSTER_NODES_MAX]);
+/* Whether c->room is of this view. If not, all entries are read in the next round. With the lock. */
+bool ps_node_cluster_knows_room(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
 /* Proposes the next change of the map: the leader's, and what any member may propose (a capability that comes
  * into use, a snapshot, a move that a client has asked for). Coordinator's thread; caller holds c->lock. */
 void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);

@@ -386,6 +386,7 @@ static void test_the_map_tells_whether_it_could_lose_a_node(void **state)
     expect_tolerance(present, room, MR_TOLERANCE_UNSAVED, PS_CLUSTER_NO_NODE);
     assert_true(ps_cluster_map_begin_cut(&map, 40) && ps_cluster_map_commit_cut(&map, map.cut));
     expect_tolerance(present, room, MR_TOLERATES_ONE, PS_CLUSTER_NO_NODE);
+    expect_tolerance(present, NULL, MR_TOLERANCE_UNKNOWN, PS_CLUSTER_NO_NODE);
     room[0] = 7;
     expect_tolerance(present, room, MR_TOLERANCE_ROOM, 1);
     room[0] = 8;
