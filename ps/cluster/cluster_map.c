@@ -205,8 +205,8 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
     return best;
 }
 
-/* Grants the partitions to the nodes that are present, as equally as their cores are; false, and the map is as
- * it was, if there are none, or no room for all. */
+/* Grants the partitions to the nodes that are present, as equally as their cores are; false, and the map
+ * is as it was, if there are none, or no room for all. */
 static bool grant_all(struct ps_cluster_map *map, const struct granting *g)
 {
     uint32_t load[PS_CLUSTER_NODES_MAX];
@@ -272,8 +272,8 @@ bool ps_cluster_map_set_take_over(struct ps_cluster_map *map, uint32_t take_over
     return true;
 }
 
-/* Grants partitions to nodes that load them from the newest checkpoint. False: as above, or a node cannot read
- * that. */
+/* Grants partitions to nodes that load them from the newest checkpoint. False: as above, or a node cannot
+ * read that. */
 static bool grant_restored(struct ps_cluster_map *map, const struct granting *g)
 {
     const uint64_t last_id = map->last_id;

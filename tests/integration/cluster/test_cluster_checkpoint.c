@@ -602,9 +602,9 @@ static void nodes_that_serve_nothing_say_so(void **state)
     expect_why(0, "n1 was asked: it serves nothing", "%s ctl nodes --server 127.0.0.1:%u", millrace, port);
     expect_why(0, "n1: serves nothing: its part of", "%s top --count 1 --server 127.0.0.1:%u", millrace,
                port);
-    char first[100]; /* of the map, in which nodes stand as they came */
-    (void)snprintf(first, sizeof(first), "%.63s serves nothing, and ", s.nodes[0].name);
-    expect_why(1, first, "%s doctor --server 127.0.0.1:%u", millrace, port);
+    char one[100]; /* of the map, in which nodes stand as they came */
+    (void)snprintf(one, sizeof(one), "%.63s serves nothing, and ", s.nodes[0].name);
+    expect_why(1, one, "%s doctor --server 127.0.0.1:%u", millrace, port);
     expect_why(1, why, "%s ctl list --server 127.0.0.1:%u", millrace, port);
     expect_why(1, why, "%s ctl list --server 127.0.0.1:%u", millrace, nodes[0].port);
     expect_why(1, why, "%s ctl save --wait --server 127.0.0.1:%u", millrace, port);
