@@ -18,7 +18,7 @@ if [ "${1:-}" != --inside ]; then
     exec unshare --mount --propagation private "$0" --inside
 fi
 
-readonly packages=(libmillrace0.3 libmillrace-dev libmillrace-tde millrace-doc millrace-server millrace-tools python3-millrace)
+readonly packages=(libmillrace0.4 libmillrace-dev libmillrace-tde millrace-doc millrace-server millrace-tools python3-millrace)
 readonly server_address=10.77.9.1
 work=$(mktemp -d)
 root=$work/root

@@ -7,7 +7,7 @@
 
 #define MR_OTHER_VERSION_TEXT_BYTES 256u
 
-/* "10.0.0.2:4711 speaks version 3 of the protocol, and this hub (version 0.3.0) version 4: upgrade the peer".
+/* "10.0.0.2:4711 speaks version 3 of the protocol, and this hub (version 0.4.0) version 4: upgrade the peer".
  * self: "node", "hub", "library". */
 void mr_other_version_text(const struct mr_other_version *other, const char *self,
                            char out[MR_OTHER_VERSION_TEXT_BYTES]);

@@ -190,7 +190,7 @@ def test_its_name_says_where_it_runs(wheel):
 
 def test_what_it_holds(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "millrace/py.typed" in names and "millrace/_lib/libmillrace.so.0.3" in names
+    assert "millrace/py.typed" in names and "millrace/_lib/libmillrace.so.0.4" in names
     assert {f"millrace/_bin/{name}" for name in PROGRAMS} <= set(names)
     assert {name.split("/")[0] for name in names} == {
         "millrace",

@@ -226,7 +226,7 @@ def test_without_root(tmp_path):
     try:
         for program in (TOOL, os.environ["MILLRACED"]):
             shutil.copy(program, place)
-        shutil.copy(os.environ["MILLRACE_LIBRARY"], place / "libmillrace.so.0.3")
+        shutil.copy(os.environ["MILLRACE_LIBRARY"], place / "libmillrace.so.0.4")
         place.chmod(0o777)
         script = (
             "mount -t tmpfs -o ro none /run && mount -t tmpfs -o ro none /dev/shm && ip link set lo up && "

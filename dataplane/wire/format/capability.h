@@ -26,14 +26,14 @@
     X(SET_ROWS, 2, "set_rows", "0.3.0",                                                                      \
       "PUSH_GRAD with MR_PUSH_SET for any table; LOOKUP with MR_LOOKUP_STORED: rows as they are stored")     \
     X(RPC, 3, "rpc", "0.3.0", "bodies of remote calls, references and members of worlds as of 0.3.0")        \
-    X(MANY_NODES, 4, "many_nodes", "0.3.0",                                                                  \
+    X(MANY_NODES, 4, "many_nodes", "0.4.0",                                                                  \
       "clusters of more than 32 nodes: their maps, NODE_INFO with owners of u16, and checkpoints of as "     \
       "many "                                                                                                \
       "parts")                                                                                               \
-    X(TAKE_OVER, 5, "take_over", "0.3.0",                                                                    \
+    X(TAKE_OVER, 5, "take_over", "0.4.0",                                                                    \
       "maps of clusters with spares, with take_over_s, and since when partitions are restored; NODE_INFO "   \
       "with the latter")                                                                                     \
-    X(BATCH_RANGES, 6, "batch_ranges", "0.3.0",                                                              \
+    X(BATCH_RANGES, 6, "batch_ranges", "0.4.0",                                                              \
       "records of ranges of batches that are applied to some partitions, in checkpoints and moves")
 
 enum mr_capability {

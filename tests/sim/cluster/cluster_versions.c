@@ -47,7 +47,7 @@ struct mr_peer_version versions_of(const struct world *w, uint64_t start_id)
     if (w->has_versions && versions_is_older(w, start_id))
         return (struct mr_peer_version){.capabilities = 0};
     return (struct mr_peer_version){
-        .capabilities = MR_CAN(TAKE_OVER) | (w->has_versions ? MR_CAN(ADAM_STEP) : 0), .text = "0.3.0"};
+        .capabilities = MR_CAN(TAKE_OVER) | (w->has_versions ? MR_CAN(ADAM_STEP) : 0), .text = "0.4.0"};
 }
 
 /* Older processes do not know the fields with versions, and drop them from a map that they write. */

@@ -155,7 +155,7 @@ static void test_take_overs_are_read_as_they_were_written(void **state)
     expect_text("restored", false);
     expect_text("take_over", false);
     for (uint32_t i = 0; i < map.node_count; i++)
-        map.nodes[i].version = (struct mr_peer_version){.capabilities = MR_CAN(TAKE_OVER), .text = "0.3.0"};
+        map.nodes[i].version = (struct mr_peer_version){.capabilities = MR_CAN(TAKE_OVER), .text = "0.4.0"};
     assert_true(ps_cluster_map_set_take_over(&map, 30));
     assert_true(ps_cluster_map_take_over(&map, 1, present, NULL)); /* there is no checkpoint yet */
     expect_same();

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from .._abi import ffi as ffi
 
-_NAME = "libmillrace.so.0.3"
+_NAME = "libmillrace.so.0.4"
 
 
 def _open() -> Any:
@@ -19,7 +19,7 @@ def _open() -> Any:
     except OSError as error:
         raise ImportError(
             f"{path} cannot be loaded: {error}: install millrace with pip, or the package "
-            "libmillrace0.3, or run "
+            "libmillrace0.4, or run "
             "`make install`, or name the library in $MILLRACE_LIBRARY"
         ) from None
 
