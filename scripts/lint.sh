@@ -27,6 +27,15 @@ awk 'length > 110 { print FILENAME ":" FNR ": more than 110 columns"; wide = 1 }
 echo "== shellcheck"
 shellcheck -x "${shell_files[@]}" || status=1
 
+# debhelper sets the modes of what it installs.
+echo "== modes"
+while read -r mode _ _ file; do
+    if [ "$mode" = 100644 ] && [ "$(head -c 2 "$file")" = '#!' ]; then
+        echo "$file: begins with #! and cannot be run: chmod +x"
+        status=1
+    fi
+done < <(git ls-files --stage | grep -v $'\tdebian/\|\.md$')
+
 # Threads and signal handlers take atomics (docs/adr/0135-atomics-and-their-orders.md).
 echo "== volatile"
 if git grep -nw volatile -- 'dataplane/*.[ch]' 'ps/*.[ch]' 'trainer_client/*.[ch]' 'tools/*.[ch]' |
