@@ -29,12 +29,9 @@ shellcheck -x "${shell_files[@]}" || status=1
 
 # debhelper sets the modes of what it installs.
 echo "== modes"
-while read -r mode _ _ file; do
-    if [ "$mode" = 100644 ] && [ "$(head -c 2 "$file")" = '#!' ]; then
-        echo "$file: begins with #! and cannot be run: chmod +x"
-        status=1
-    fi
-done < <(git ls-files --stage | grep -v $'\tdebian/\|\.md$')
+git ls-files --stage | sed -n 's/^100644 [^\t]*\t//p' | grep -v '^debian/' |
+    xargs -d '\n' awk '/^#!/ { print FILENAME ": begins with #! and cannot be run: chmod +x"; bad = 1 } { nextfile } END { exit bad }' ||
+    status=1
 
 # Threads and signal handlers take atomics (docs/adr/0135-atomics-and-their-orders.md).
 echo "== volatile"
