@@ -13,6 +13,7 @@
 #include "dataplane/wire/format/op.h"
 #include "ps/base/key_hash.h"
 #include "ps/config/config.h"
+#include "ps/cluster/cluster_counters.h"
 #include "ps/save/save_policy.h"
 #include "ps/checkpoint/scrubber.h"
 #include "ps/io/write_pool.h"
@@ -61,6 +62,7 @@ struct ps_node {
     _Atomic uint32_t state;                            /* enum mr_node_state; see ps_node_set_state() */
     char why[PS_WHY_BYTES];                            /* of MR_NODE_FAILED; by ps_node_state() only */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
+    struct ps_cluster_counters cluster_counters;       /* zeros: it is no member */
     struct ps_uring_counters uring_counters;           /* written by the writer's thread */
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
     struct ps_copier *_Atomic copier;                  /* to checkpoint.remote; NULL: there is none */

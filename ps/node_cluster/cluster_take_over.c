@@ -113,6 +113,7 @@ static void take_over_fail(struct ps_node_cluster *c, const char *text)
                 "cluster %s: %u partition%s that the map gives to this node cannot be loaded from checkpoint "
                 "%" PRIu64 ": %s",
                 c->options.cluster, o->count, mr_plural(o->count), o->checkpoint, text);
+    ps_counter_add(&c->node->cluster_counters.take_overs_failed, 1);
     ps_node_each_core(c->node, take_over_clean, &order);
     o->retry_us = mr_clock_us() + RETRY_US;
     o->state = PS_NODE_TAKES_NOTHING;
@@ -173,6 +174,7 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
     o->state = PS_NODE_TAKES_NOTHING;
     if (count == 0)
         return;
+    ps_counter_add(&c->node->cluster_counters.partitions_taken_over, count);
     mr_log_with(MR_LOG_INFO,
                 MR_LOG_FIELDS({"partitions", .number = count}, {"checkpoint", .number = o->checkpoint},
                               {"rows", .number = p->rows}, {"bytes", .number = p->bytes}),

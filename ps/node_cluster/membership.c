@@ -183,6 +183,11 @@ static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeepe
             outside++;
     }
     note_absences(c, view->map, present);
+    uint32_t away = 0;
+    for (uint32_t i = 0; i < view->map->node_count; i++)
+        away += !present[i];
+    ps_counter_set(&c->node->cluster_counters.nodes, view->map->node_count);
+    ps_counter_set(&c->node->cluster_counters.nodes_away, away);
     if (view->is_whole)
         ps_node_cluster_find_room(view, c->room);
     const uint64_t tolerance = tolerance_of(c, view, present);

@@ -128,13 +128,28 @@ static enum mr_status tell_cores(struct ps_node_cluster *c, struct order *order,
     return atomic_load(&order->status);
 }
 
+/* Returns how many partitions the cores serve. */
+static uint32_t count_partitions(struct ps_node_cluster *c)
+{
+    struct ps_cluster_counters *counters = &c->node->cluster_counters;
+    uint32_t served = 0, loading = 0, fenced = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        served += ps_since_is_owned(c->owned.since[p]);
+        loading += c->owned.since[p] == PS_LOADING;
+        fenced += c->owned.since[p] == PS_FENCED;
+    }
+    ps_counter_set(&counters->partitions, served);
+    ps_counter_set(&counters->partitions_loading, loading);
+    ps_counter_set(&counters->partitions_fenced, fenced);
+    return served;
+}
+
 static void say_state(struct ps_node_cluster *c, bool has_all)
 {
     const struct ps_cluster_info *info = c->info;
     const uint64_t wanted = c->node->config->cluster_nodes;
-    uint32_t served = 0, present = 0;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        served += ps_since_is_owned(c->owned.since[p]);
+    const uint32_t served = count_partitions(c);
+    uint32_t present = 0;
     for (uint32_t i = 0; i < info->node_count; i++)
         present += (info->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) != 0;
     if (info->owner[0] == PS_CLUSTER_NO_NODE && present < wanted) {

@@ -20,6 +20,10 @@ static const struct mr_counter checkpoint_counters[] = {PS_CHECKPOINT_COUNTER_LI
 const struct mr_counter_set ps_checkpoint_counter_set = {
     .name = "checkpoint", .help = "saves and restores", MR_COUNTERS(checkpoint_counters), .of_process = true};
 
+static const struct mr_counter cluster_counters[] = {PS_CLUSTER_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
+const struct mr_counter_set ps_cluster_counter_set = {
+    .name = "cluster", .help = "a member of a cluster", MR_COUNTERS(cluster_counters), .of_process = true};
+
 static const struct mr_counter uring_counters[] = {PS_URING_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
 const struct mr_counter_set ps_uring_counter_set = {.name = "uring",
                                                     .help = "blocks of checkpoints on their way to the disk",

@@ -96,6 +96,7 @@ static void add_counters(struct ps_core *core)
         return;
     dp_core_add_counters(core->dp_core, &ps_checkpoint_counter_set,
                          (const uint64_t *)&node->checkpoint_counters);
+    dp_core_add_counters(core->dp_core, &ps_cluster_counter_set, (const uint64_t *)&node->cluster_counters);
     dp_core_add_counters(core->dp_core, &ps_uring_counter_set, (const uint64_t *)&node->uring_counters);
     dp_core_add_counters(core->dp_core, &ps_scrubber_counter_set, (const uint64_t *)&node->scrubber_counters);
     dp_core_add_counters(core->dp_core, &ps_copier_counter_set, (const uint64_t *)&node->copier_counters);

@@ -362,6 +362,7 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
 {
     struct node_fixture *n = *state;
     const uint64_t own = join_before_a_checkpoint(n);
+    const uint32_t load = ps_cluster_map_load(fake_coordinator_map(), 1);
     const uint64_t rows = take_over_the_other(n, NULL);
     uint64_t lost = 0; /* a key of the dead node's, which is not in the checkpoint */
     for (lost = KEYS; fake_coordinator_map()->restored_in[ps_cluster_slot(partition_of(lost))] == 0; lost++) {
@@ -372,6 +373,11 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
     for (uint64_t key = 0; key < 2 * KEYS; key++) /* those that are not there are made */
         assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
     assert_int_equal(rows_of(n), 2 * KEYS);
+    assert_int_equal(node_counter(n, 0, "cluster.nodes_away"), 1);
+    assert_int_equal(node_counter(n, 0, "cluster.partitions"), MR_PARTITION_COUNT);
+    assert_int_equal(node_counter(n, 0, "cluster.partitions_loading"), 0);
+    assert_int_equal(node_counter(n, 0, "cluster.partitions_taken_over"), load);
+    assert_int_equal(node_counter(n, 0, "cluster.take_overs_failed"), 0);
 }
 
 static void keep_not_taken(void *arg, const char *event, const char *message)
@@ -427,6 +433,7 @@ static void what_cannot_be_loaded_goes_to_another(void **state)
     assert_true(fake_coordinator_report().room.free_mib > 0);
     if (strstr(fake_coordinator_report().room.failed_text, "there is no such checkpoint") == NULL)
         fail_msg("%s", fake_coordinator_report().room.failed_text);
+    assert_int_equal(node_counter(n, 0, "cluster.take_overs_failed"), 1);
     (void)wait_epoch(n, map->epoch);
     assert_int_equal(rows_of(n), own);
 }
