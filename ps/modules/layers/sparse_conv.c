@@ -1,5 +1,6 @@
 #include "ps/modules/layers/sparse_conv.h"
 
+#include <stddef.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
