@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need, builds, and runs them: integration and Python tests, simulators and what depends on the optimizer as
-# built for release; unit tests, fuzzers and the tests of suite "memory" under ASan and UBSan; threads under TSan. Ends with what failed
-# tests printed, the slowest tests, and one line: N passed, N failed, N skipped.
+# Installs what the tests need, builds, and runs them: unit tests, fuzzers and the integration tests of suite "memory" under ASan and
+# UBSan; threads under TSan; the other integration and Python tests, simulators and what depends on the optimizer as built for release.
+# Ends with what failed tests printed, the slowest tests, and one line: N passed, N failed, N skipped.
 # usage: scripts/test.sh [--quick | --soak]
 #          --quick: the release build only, with its unit tests
 #          --soak: every test, long simulations, mutants and kills among them, for release and under ASan and UBSan
@@ -73,14 +73,15 @@ run() {
     python3 scripts/test_results.py add "$results" "$name" "$dir" >/dev/null
 }
 
-# run_suites STAGE DIR SUITE...: builds what the tests of some suites need, and runs these but for the long ones.
+# run_suites STAGE DIR SUITE...: builds what the tests of some suites need, and runs these but for those of the suites in $without.
+without=(soak)
 run_suites() {
     local name=$1 dir=$2 options=()
     shift 2
     build "$dir" "$@"
     options=("${@/#/--suite=}")
     stage "$name: tests"
-    run "$name" "$dir" "${options[@]}" --no-suite soak
+    run "$name" "$dir" "${options[@]}" "${without[@]/#/--no-suite=}"
 }
 
 run_stress() {
@@ -123,7 +124,11 @@ stress)
     exit $status
     ;;
 quick) run_suites release build unit fuzz sim integration python ;;
-default) run_suites release build optimized sim integration python ;;
+default)
+    without=(soak memory) # which come with sanitizers
+    run_suites release build optimized sim integration python
+    without=(soak)
+    ;;
 soak)
     build build
     export MILLRACE_KILLS=50 MILLRACE_SWEEP=all

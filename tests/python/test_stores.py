@@ -42,10 +42,10 @@ from millrace import init, optim  # noqa: E402
 WAIT_S = 120.0
 KEYS = np.arange(3000)
 FATES = (BUSY, CUT, LOSE)
-# Every fault at every request, in every store: minutes. Otherwise a fault at every third request, and an end
+# Every fault at every request, in every store: minutes. Otherwise a fault at every ninth request, and an end
 # of the node at others; test_copy.c has faults at all of them, with stores in memory.
 SWEEPS_ALL = os.environ.get("MILLRACE_SWEEP") == "all"
-STRIDE = 1 if SWEEPS_ALL else 3
+STRIDE = 1 if SWEEPS_ALL else 9
 
 
 @pytest.fixture(scope="session", autouse=True)
