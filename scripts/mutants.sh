@@ -48,7 +48,7 @@ compile() {
         mkdir -p "$directory/${object%/*}"
         [ ! -f "$directory/$source" ] || source=$directory/$source
         "$@" -MMD -c "$source" -o "$directory/$object"' {} "$directory" "${CC:-cc}" "${flags[@]}" \
-        -iquote "$directory/dataplane/wire/format" -iquote dataplane/wire/format -iquote tests/unit/ps -I"$directory" -I.)
+        -iquote "$directory/dataplane/wire/format" -iquote dataplane/wire/format -iquote trainer_client -iquote tests/unit/ps -I"$directory" -I.)
 }
 
 directory_of() {
@@ -211,7 +211,7 @@ in_parallel() {
 }
 
 mapfile -t suites < <(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -u)
-find dataplane ps trainer_client tests/{sim,sim_references,property,unit} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
+find dataplane ps trainer_client tests/*.[ch] tests/{sim,sim_references,property,unit} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
     tar -c --null --files-from - | tar -x -C "$work"
 rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec} "$work"/dataplane/wire/base/cli.c
 mapfile -t objects < <(for suite in "${suites[@]}"; do objects_of "$suite"; done | sort -u)
