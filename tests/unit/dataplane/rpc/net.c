@@ -341,7 +341,7 @@ void net_die_late(struct net *net)
 {
     pthread_mutex_lock(&net->lock);
     for (uint32_t i = 0; i < net->count; i++)
-        net->workers[i].rpc->config.dead_after_ms = 100000;
+        net->workers[i].rpc->config.dead_after_ms = net->workers[i].rpc->config.timeout_ms = 600000;
     pthread_mutex_unlock(&net->lock);
 }
 

@@ -73,7 +73,8 @@ struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, ui
                             uint32_t is_rendezvous);
 /* A whole world: workers "w0", "w1", ... that have joined. */
 void net_world(struct net *net, uint32_t world_size);
-/* None of the workers is taken for dead before the time-outs of calls. */
+/* None of the workers is taken for dead before the time-outs of calls, and their default is ten minutes: a
+ * machine that others use, or an emulated one, needs more than one for some. */
 void net_die_late(struct net *net);
 /* Waits until the worker has joined. Fails the test if it cannot. */
 void net_wait_joined(struct net *net, uint32_t worker);
