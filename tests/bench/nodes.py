@@ -5,18 +5,26 @@ The node of a cluster is its only one. A real ZooKeeper server (Debian's) serves
 the client's CPU, of which it takes next to nothing. The two nodes take turns. What nodes cost a client is
 processor time of its process, with stand-ins for the nodes (wire/bench_nodes.c), so that nobody needs as many
 processors as there are nodes. Partitions move between two real nodes of a core each, on both CPUs.
+
+A take-over: one node has all rows, is killed, and two spares load what it had from the checkpoint; its time,
+without that of the session and `take_over_s`, stands beside a restore of the same rows by the node itself.
 """
 import contextlib
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
 import time
 
+import checkpoint
+
 ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
 ZOOKEEPER_PORT = 2181
+SESSION_MS = 2000
+TAKE_OVER_S = 1
 TURNS = 5  # of the node by itself and of the cluster's, in a round
 CALLS = ("empty_call_1", "pull_13312x16", "push_13312x16")
 COUNTS = (2, 4, 8)  # nodes
@@ -33,7 +41,20 @@ ROWS = {
     "move_speed": ("MiB/s", "higher", 0.5, "ratio"),  # against a client that reads the same rows
     "move_lookup_p99": ("us", "lower", 2.0, "ratio"),  # against the same while nothing moves
     "map_change_ms": ("ms", "lower", 50.0, "value"),
+    "take_over": ("s", "lower", 0.7, "ratio"),  # against a restore
 }
+
+
+def wait_for_line(path, pattern):
+    """The match in a log, once it is there."""
+    limit = time.monotonic() + 300
+    while time.monotonic() < limit:
+        with open(path, encoding="utf-8") as log:
+            match = re.search(pattern, log.read())
+        if match is not None:
+            return match
+        time.sleep(0.01)
+    raise RuntimeError(f"no line {pattern!r} within 300 s in {path}")
 
 
 def why_not():
@@ -81,6 +102,7 @@ class Nodes:
 
     def __init__(self, bench, tools, directory):
         self.bench, self.tools, self.directory = bench, tools, directory
+        self.take_over_rows = bench.checkpoint_bytes // checkpoint.ROW_BYTES
 
     def calls(self, cable, settings):
         """Medians of the calls, by name."""
@@ -162,7 +184,76 @@ class Nodes:
         # until a call that waits reaches the new owner, once that serves
         self.bench.add("map_change_ms", max(longest - stop, 0), None)
 
+    @contextlib.contextmanager
+    def member(self, cable, server, name, cpu, port, **more):
+        """A node of the cluster of take_over(); yields its log's path and its process id."""
+        directory = os.path.join(self.directory, f"take-over-{name}")
+        os.makedirs(directory, exist_ok=True)
+        settings = {
+            "node.name": f"bench-{os.getpid()}-{name}",
+            "port.udp_port": port,
+            "cores.cpus": cpu,
+            "cores.poll_mode": "adaptive",
+            "memory.limit_mib": (self.take_over_rows * checkpoint.MEMORY_PER_ROW_BYTES >> 20) + 1024,
+            "checkpoint.directory": os.path.join(self.directory, "take-over"),
+            "checkpoint.every_s": 0,
+            "checkpoint.save_on_stop": "no",
+            "cluster.name": "take-over",
+            "cluster.node": name,
+            "cluster.nodes": 1,
+            "cluster.zookeeper": server,
+            "cluster.session_ms": SESSION_MS,
+            "cluster.take_over_s": TAKE_OVER_S,
+        }
+        command = self.bench.node_arguments(directory, "socket", "server0", **settings, **more)
+        log = os.path.join(directory, "log")
+        command = ["sh", "-c", 'log="$1"; shift; exec "$@" 2> "$log"', "sh", log, *command]
+        with self.tools.serving(cable.server, command, "ready", "0,1", ()) as (_, pid):
+            yield log, pid
+
+    def take_over(self):
+        tools = self.tools
+        os.makedirs(os.path.join(self.directory, "take-over"))
+        with contextlib.ExitStack() as stack:
+            cable = stack.enter_context(tools.Cable(self.bench.mtu, server_kernel=True))
+            server = stack.enter_context(zookeeper(tools, cable.server))
+            owner = (cable, server, "owner", tools.CPU_SERVER, tools.PORT)
+            address = f"{tools.SERVER_IP}:{tools.PORT}"
+            with self.member(*owner) as (_, pid):
+                fill = [
+                    self.bench.program("tests/bench/bench_checkpoint"),
+                    "--server",
+                    address,
+                    "--pid",
+                    str(pid),
+                ]
+                tools.client_lines(
+                    cable.client, [*fill, "--rows", str(self.take_over_rows), "fill"], first=()
+                )
+                save = [self.bench.program("tools/millrace"), "ctl", "save", "--wait", "--server", address]
+                tools.run("ip", "netns", "exec", cable.client, *save)
+            checkpoint.drop_caches()
+            log, pid = stack.enter_context(self.member(*owner))
+            restore_s = int(wait_for_line(log, r"restored checkpoint .* MiB in (\d+) ms").group(1)) / 1e3
+            spares = [
+                stack.enter_context(
+                    self.member(
+                        cable, server, name, cpu, tools.PORT + 10 * (i + 1), **{"cluster.role": "spare"}
+                    )
+                )
+                for i, (name, cpu) in enumerate((("b", tools.CPU_SERVER), ("c", tools.CPU_CLIENT)))
+            ]
+            checkpoint.drop_caches()
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            for spare, _ in spares:
+                wait_for_line(spare, r"go on here from checkpoint")
+            served_s = time.monotonic() - killed
+        self.bench.add("take_over", served_s - SESSION_MS / 1e3 - TAKE_OVER_S, restore_s)
+
     def round(self):
+        if self.bench.wants("take_over"):
+            self.take_over()
         if self.bench.wants("cluster_*"):
             self.beside_a_node_by_itself()
         if self.bench.wants("nodes_*"):

@@ -183,7 +183,7 @@ static const struct work {
     const char *name;
     void (*run)(struct checkpoint_bench *b);
 } works[] = {{"fill", checkpoint_fill},
-             {"save", save},
+             {"save", checkpoint_save},
              {"delta", delta},
              {"touch", touch},
              {"load", checkpoint_load},
