@@ -37,6 +37,7 @@ LAYOUTS = {
     "dataplane/wire/format/mr_feature.h": DATA,
     "dataplane/wire/format/mr_tensor.h": DATA,
     "dataplane/wire/format/mr_mark.h": DATA,
+    "dataplane/wire/format/mr_tolerance.h": WHOLE,
     "dataplane/wire/format/cluster.h": WHOLE,
     "dataplane/wire/format/move.h": WHOLE,
     "dataplane/wire/format/capture.h": WHOLE,

@@ -9,6 +9,7 @@
 #include "millrace.h"
 #include "mr_histogram.h"
 #include "mr_mark.h"
+#include "mr_tolerance.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -161,17 +162,6 @@ MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_option
 
 /* ---- the cluster ---- */
 
-/* Whether the others could take over what a node owns that dies now, and if not, why. */
-enum mr_tolerance {
-    MR_LOSS_UNKNOWN,    /* the node that answered does not say: it is older, has no map, or does not lead */
-    MR_LOSS_TOLERATED,  /* whichever dies */
-    MR_LOSS_KEPT,       /* cluster.take_over_s is 0: its partitions wait for it */
-    MR_LOSS_OF_ALL,     /* no other node is there */
-    MR_LOSS_OF_SECOND,  /* `loss_node`, which owns something, is away already */
-    MR_LOSS_UNSAVED,    /* the cluster has no checkpoint */
-    MR_LOSS_NO_ROOM,    /* the others have no room for what `loss_node` owns: raise memory.limit_mib */
-    MR_LOSS_OLD_VERSION /* `loss_node` has a version that cannot take over */
-};
 /* The cluster that a node is a member of, as that node knows it. */
 struct mr_cluster_state {
     uint64_t epoch;         /* of its map; 0: the node has none yet */
@@ -182,13 +172,16 @@ struct mr_cluster_state {
     uint64_t lease_us;      /* for so long a node serves after ZooKeeper has confirmed it */
     uint64_t lease_left_us; /* of the node that answered; 0: it serves nothing now */
     bool is_member;
-    uint8_t loss;       /* enum mr_tolerance */
-    uint16_t loss_node; /* which of them it is about; UINT16_MAX: none */
+    bool has_copies;         /* cluster.replication is 2 */
+    uint8_t tolerance;       /* enum mr_tolerance */
+    uint16_t tolerance_node; /* which of them that is about; UINT16_MAX: none */
 };
 struct mr_cluster_member {
     const char *name, *address; /* valid during the visit */
     uint32_t core_count;
     uint32_t partitions; /* of 4096, that it owns */
+    uint32_t backups;    /* with copies: of others' partitions, that it follows */
+    uint32_t uncopied;   /* with copies: that it owns, and no backup is in sync */
     bool is_present;     /* it has a session with ZooKeeper */
     bool is_spare;       /* cluster.role = spare: it owns only what it takes over from dead nodes */
     uint64_t start_id;

@@ -366,7 +366,7 @@ static uint32_t find_roomless(const struct ps_cluster_map *map, const bool prese
     return PS_CLUSTER_NO_NODE;
 }
 
-enum mr_cluster_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
+enum mr_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
                                                    const bool present[PS_CLUSTER_NODES_MAX],
                                                    const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node)
 {

@@ -166,7 +166,7 @@ bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uin
                             const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room);
 /* What stands in the way of taking over what a node owns that dies now, and which node that is about. `room`
  * NULL: it is not known, and then whether that stands in the way is not, either. */
-enum mr_cluster_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
+enum mr_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
                                                    const bool present[PS_CLUSTER_NODES_MAX],
                                                    const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node);
 /* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */

@@ -35,6 +35,8 @@ struct ps_cluster_info {
     uint8_t owner_of_few[MR_PARTITION_COUNT]; /* the same of few nodes, or MR_CLUSTER_NO_NODE */
     bool any_restored;
     uint32_t restored_in[MR_PARTITION_COUNT]; /* by partition: the epoch of its last take-over; 0: none */
+    bool has_copies;
+    uint32_t copies[MR_CLUSTER_NODES_MAX][MR_COPIES_WORDS];
 };
 
 struct ps_ownership {

@@ -166,7 +166,7 @@ static uint64_t tolerance_of(const struct ps_node_cluster *c, const struct ps_zo
                              const bool present[PS_CLUSTER_NODES_MAX])
 {
     uint32_t node = PS_CLUSTER_NO_NODE;
-    const enum mr_cluster_tolerance tolerance =
+    const enum mr_tolerance tolerance =
         ps_cluster_map_tolerance(view->map, present, view->is_whole ? c->room : NULL, &node);
     return (uint64_t)tolerance | (uint64_t)node << MR_TOLERANCE_NODE_SHIFT;
 }

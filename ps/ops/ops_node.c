@@ -31,17 +31,22 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
     uint64_t words[MR_CLUSTER_WORDS];
     memcpy(words, cluster->words, sizeof(words));
     words[MR_CLUSTER_LEASE_LEFT_US] = lease_left_us(node);
-    struct mr_tensor tensors[2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS] = {
-        mr_body_tensor(MR_BODY_NODE_INFO, info),
-        mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
-        mr_body_tensor(MR_BODY_CLUSTER, words),
-        mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
-        cluster->node_count <= MR_CLUSTER_FEW_NODES
-            ? mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner_of_few)
-            : mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cluster->owner),
-        mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, cluster->restored_in)};
-    const bool tells_restored = cluster->any_restored && (request->capabilities & MR_CAN(TAKE_OVER)) != 0;
-    const uint32_t of_cluster = MR_CLUSTER_TENSORS + (tells_restored ? MR_CLUSTER_RESTORED_TENSORS : 0);
+    struct mr_tensor
+        tensors[2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS + MR_CLUSTER_COPIES_TENSORS] = {
+            mr_body_tensor(MR_BODY_NODE_INFO, info),
+            mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
+            mr_body_tensor(MR_BODY_CLUSTER, words),
+            mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
+            cluster->node_count <= MR_CLUSTER_FEW_NODES
+                ? mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner_of_few)
+                : mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cluster->owner),
+            mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, cluster->restored_in),
+            mr_body_rows(MR_BODY_COPIES, cluster->node_count, cluster->copies)};
+    const bool tells_copies = cluster->has_copies && (request->capabilities & MR_CAN(COPIES)) != 0;
+    const bool tells_restored =
+        tells_copies || (cluster->any_restored && (request->capabilities & MR_CAN(TAKE_OVER)) != 0);
+    const uint32_t of_cluster = MR_CLUSTER_TENSORS + (tells_restored ? MR_CLUSTER_RESTORED_TENSORS : 0) +
+                                (tells_copies ? MR_CLUSTER_COPIES_TENSORS : 0);
     ps_reply(ep, request, tensors, node->is_member ? 2 + of_cluster : 2);
 }
 

@@ -7,7 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/cluster.h"
 #include "millrace_observe.h"
-#include "tools/cluster_loss.h"
+#include "tools/cluster_tolerance.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 
@@ -16,11 +16,13 @@
 /* Gathered first: the cluster's own line comes before its nodes'. */
 static void add_node(void *arg, const struct mr_cluster_member *node)
 {
-    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name,
-                                         "state", node->is_present ? "there" : "away", "why", "", "role",
-                                         node->is_spare ? "spare" : "member", "address", node->address,
-                                         "version", node->version, "partitions", (json_int_t)node->partitions,
-                                         "cores", (json_int_t)node->core_count));
+    json_array_append_new(arg,
+                          json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "name", node->name,
+                                    "state", node->is_present ? "there" : "away", "why", "", "role",
+                                    node->is_spare ? "spare" : "member", "address", node->address, "version",
+                                    node->version, "partitions", (json_int_t)node->partitions, "backups",
+                                    (json_int_t)node->backups, "uncopied", (json_int_t)node->uncopied,
+                                    "cores", (json_int_t)node->core_count));
 }
 
 static json_t *find_node(const json_t *nodes, const char *name)
@@ -55,24 +57,25 @@ static const char *text_of(const json_t *node, const char *key)
     return json_string_value(json_object_get(node, key));
 }
 
-/* The line about the loss of one more node. */
-static bool nodes_tolerate(const struct mr_cluster_state *s, const json_t *nodes, char text[TOOL_LOSS_BYTES])
+/* The line about one more node that dies. */
+static bool nodes_tolerate(const struct mr_cluster_state *s, const json_t *nodes,
+                           char text[TOOL_TOLERANCE_BYTES])
 {
-    const json_t *about = s->loss_node == UINT16_MAX ? NULL : json_array_get(nodes, s->loss_node);
-    return tool_loss_text(s, about == NULL ? "" : text_of(about, "name"), text);
+    const json_t *about = s->tolerance_node == UINT16_MAX ? NULL : json_array_get(nodes, s->tolerance_node);
+    return tool_tolerance_text(s, about == NULL ? "" : text_of(about, "name"), text);
 }
 
 static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
 {
-    char loss[TOOL_LOSS_BYTES];
+    char tolerance[TOOL_TOLERANCE_BYTES];
     json_t *self = s->self == UINT32_MAX ? NULL : json_array_get(nodes, s->self);
-    const bool tolerates = nodes_tolerate(s, nodes, loss);
-    return json_pack("{s:b, s:s, s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O}", "tolerates_loss", tolerates,
-                     "loss", loss, "member", s->is_member, "epoch", (json_int_t)s->epoch, "outside",
-                     (json_int_t)s->outside, "asked", self == NULL ? NULL : json_object_get(self, "name"),
-                     "lease_ms", (json_int_t)(s->lease_us / 1000), "lease_left_ms",
-                     (json_int_t)(s->lease_left_us / 1000), "without_owner", (json_int_t)s->without_owner,
-                     "nodes", nodes);
+    const bool tolerates = nodes_tolerate(s, nodes, tolerance);
+    return json_pack("{s:b, s:s, s:b, s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O}", "tolerates_one", tolerates,
+                     "tolerance", tolerance, "copies", s->has_copies, "member", s->is_member, "epoch",
+                     (json_int_t)s->epoch, "outside", (json_int_t)s->outside, "asked",
+                     self == NULL ? NULL : json_object_get(self, "name"), "lease_ms",
+                     (json_int_t)(s->lease_us / 1000), "lease_left_ms", (json_int_t)(s->lease_left_us / 1000),
+                     "without_owner", (json_int_t)s->without_owner, "nodes", nodes);
 }
 
 /* Nodes that the leader does not admit. */
@@ -99,11 +102,25 @@ static void print_absent(const json_t *node)
             partitions, mr_plural((uint64_t)partitions), text_of(node, "name"), text_of(node, "name"));
 }
 
+static void print_node(const struct mr_cluster_state *s, const json_t *node)
+{
+    char copies[48] = "";
+    if (s->has_copies)
+        (void)snprintf(copies, sizeof(copies), "%7" JSON_INTEGER_FORMAT "  %8" JSON_INTEGER_FORMAT "  ",
+                       json_integer_value(json_object_get(node, "backups")),
+                       json_integer_value(json_object_get(node, "uncopied")));
+    (void)printf("%-20s  %-6s  %-6s  %10" JSON_INTEGER_FORMAT "  %s%5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
+                 text_of(node, "name"), text_of(node, "state"), text_of(node, "role"),
+                 json_integer_value(json_object_get(node, "partitions")), copies,
+                 json_integer_value(json_object_get(node, "cores")), text_of(node, "version"),
+                 text_of(node, "address"));
+}
+
 static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
 {
     size_t i;
     json_t *node;
-    char loss[TOOL_LOSS_BYTES];
+    char tolerance[TOOL_TOLERANCE_BYTES];
     if (s->epoch == 0) {
         (void)printf("the node waits for its cluster's map: its log says why\n");
         return;
@@ -112,14 +129,12 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                  mr_plural(s->node_count));
     if (s->without_owner > 0)
         (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
-    (void)printf("\n%-20s  %-6s  %-6s  %10s  %5s  %-15s  %s\n", "node", "state", "role", "partitions",
-                 "cores", "version", "address");
-    json_array_foreach(nodes, i, node)(void)
-        printf("%-20s  %-6s  %-6s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
-               text_of(node, "name"), text_of(node, "state"), text_of(node, "role"),
-               json_integer_value(json_object_get(node, "partitions")),
-               json_integer_value(json_object_get(node, "cores")), text_of(node, "version"),
-               text_of(node, "address"));
+    (void)printf("\n%-20s  %-6s  %-6s  %10s  %s%5s  %-15s  %s\n", "node", "state", "role", "partitions",
+                 s->has_copies ? "backups  uncopied  " : "", "cores", "version", "address");
+    json_array_foreach(nodes, i, node)
+    {
+        print_node(s, node);
+    }
     json_array_foreach(nodes, i, node) if (text_of(node, "why")[0] != '\0')(void)
         printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
     json_array_foreach(nodes, i, node)
@@ -127,9 +142,9 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
         print_absent(node);
     }
     print_outside(s);
-    (void)nodes_tolerate(s, nodes, loss);
-    if (loss[0] != '\0')
-        (void)printf("%s\n", loss);
+    (void)nodes_tolerate(s, nodes, tolerance);
+    if (tolerance[0] != '\0')
+        (void)printf("%s\n", tolerance);
     if (s->self == UINT32_MAX) {
         (void)printf("the node that was asked is not in the map\n");
         return;

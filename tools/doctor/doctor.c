@@ -78,9 +78,10 @@ static enum mr_status ask_cluster(struct mr_client *client, const char *server,
 {
     static struct cluster_asked asked;
     const enum mr_status status = mr_cluster(client, NULL, &asked.state, note_member, &asked);
-    const bool has_name = asked.state.loss_node < asked.count;
+    const bool has_name = asked.state.tolerance_node < asked.count;
     if (status == MR_OK)
-        doctor_judge_loss(server, &asked.state, has_name ? asked.names[asked.state.loss_node] : "", findings);
+        doctor_judge_tolerance(server, &asked.state, has_name ? asked.names[asked.state.tolerance_node] : "",
+                               findings);
     return status;
 }
 

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "tools/cluster_loss.h"
+#include "tools/cluster_tolerance.h"
 #include "tools/core_rates.h"
 
 #define HUGEPAGES_WANTED_KIB (2u << 20) /* 2 GiB: packet buffers, and tables to begin with */
@@ -324,14 +324,14 @@ void doctor_judge_nodes(const struct doctor_nodes *nodes, struct doctor_findings
     fix(findings, "its log says what to put right (docs/clusters.md, docs/checkpoints.md); then restart it");
 }
 
-void doctor_judge_loss(const char *server, const struct mr_cluster_state *cluster, const char *name,
-                       struct doctor_findings *findings)
+void doctor_judge_tolerance(const char *server, const struct mr_cluster_state *cluster, const char *name,
+                            struct doctor_findings *findings)
 {
-    char text[TOOL_LOSS_BYTES];
-    const bool tolerates = cluster->is_member && tool_loss_text(cluster, name, text);
+    char text[TOOL_TOLERANCE_BYTES];
+    const bool tolerates = cluster->is_member && tool_tolerance_text(cluster, name, text);
     if (!cluster->is_member || text[0] == '\0')
         return;
-    found(findings, "node loss", tolerates ? DOCTOR_OK : DOCTOR_ADVICE, "%.40s: %.150s", server, text);
+    found(findings, "tolerance", tolerates ? DOCTOR_OK : DOCTOR_ADVICE, "%.40s: %.150s", server, text);
     if (!tolerates)
         fix(findings, "docs/clusters.md, When something is away, says what calls wait for then");
 }

@@ -42,8 +42,8 @@ void doctor_nodes_add(struct doctor_nodes *nodes, const char *name, const struct
 void doctor_judge_nodes(const struct doctor_nodes *nodes, struct doctor_findings *findings);
 /* Adds a finding about what a cluster loses with one more node; none where the server is in no cluster, or
  * says nothing. `name`: of the node that this is about, or "". */
-void doctor_judge_loss(const char *server, const struct mr_cluster_state *cluster, const char *name,
-                       struct doctor_findings *findings);
+void doctor_judge_tolerance(const char *server, const struct mr_cluster_state *cluster, const char *name,
+                            struct doctor_findings *findings);
 /* How packets reach the cores of a running server, from its counters. */
 struct doctor_port {
     const char *server; /* its address, as it was given */

@@ -208,7 +208,7 @@ static bool is_terminated(const char text[MR_CLUSTER_NAME_BYTES])
 
 /* Reads the nodes and their shares; false: they are malformed. */
 static bool read_members(const struct cluster_context *context, const struct mr_tensor *nodes,
-                         const uint16_t *owner)
+                         const uint16_t *owner, const struct mr_tensor *copies)
 {
     const struct mr_cluster_node *node = nodes->data;
     uint32_t partitions[MR_CLUSTER_NODES_MAX] = {0};
@@ -227,10 +227,15 @@ static bool read_members(const struct cluster_context *context, const struct mr_
         (void)mr_printable(address, sizeof(address), node[i].address, strlen(node[i].address));
         memcpy(version.text, node[i].version, sizeof(version.text));
         mr_version_name(&version, text);
+        uint32_t of_copies[MR_COPIES_WORDS] = {0};
+        if (copies != NULL)
+            mr_body_read_row(MR_BODY_COPIES, copies, i, of_copies);
         const struct mr_cluster_member member = {.name = name,
                                                  .address = address,
                                                  .core_count = node[i].core_count,
                                                  .partitions = partitions[i],
+                                                 .backups = of_copies[MR_COPIES_BACKUPS],
+                                                 .uncopied = of_copies[MR_COPIES_UNCOPIED],
                                                  .is_present = (node[i].flags & MR_CLUSTER_NODE_PRESENT) != 0,
                                                  .is_spare = (node[i].flags & MR_CLUSTER_NODE_SPARE) != 0,
                                                  .start_id = node[i].start_id,
@@ -239,11 +244,6 @@ static bool read_members(const struct cluster_context *context, const struct mr_
     }
     return true;
 }
-
-static_assert((int)MR_LOSS_OLD_VERSION == (int)MR_TOLERANCE_VERSION &&
-                  (int)MR_LOSS_NO_ROOM == (int)MR_TOLERANCE_ROOM &&
-                  (int)MR_LOSS_TOLERATED == (int)MR_TOLERATES_ONE,
-              "the wire's numbers");
 
 static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **reply)
 {
@@ -258,6 +258,13 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
         !mrc_cluster_read_owners(f, nodes->dims[0], owner))
         return mrc_answer_garbled(f, 0);
+    const uint32_t copies_at = 2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS;
+    const struct mr_tensor *copies = NULL;
+    if (f->requests[0].answer_count > copies_at) {
+        copies = mrc_answer_tensor(f, 0, copies_at, MR_U32, 2);
+        if (copies == NULL || !mr_body_is_rows(MR_BODY_COPIES, copies) || copies->dims[0] != nodes->dims[0])
+            return mrc_answer_garbled(f, 0);
+    }
     const enum mr_status status = mrc_check_epoch(f, w[MR_CLUSTER_EPOCH]);
     if (status != MR_OK)
         return status;
@@ -268,12 +275,14 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         .outside = (uint32_t)w[MR_CLUSTER_OUTSIDE],
         .lease_us = w[MR_CLUSTER_LEASE_US],
         .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
-        .is_member = true};
+        .is_member = true,
+        .has_copies = copies != NULL};
     const uint64_t tolerance = w[MR_CLUSTER_TOLERANCE] & ((1u << MR_TOLERANCE_NODE_SHIFT) - 1);
     const uint64_t about = w[MR_CLUSTER_TOLERANCE] >> MR_TOLERANCE_NODE_SHIFT;
-    context->state->loss = tolerance < MR_TOLERANCE_COUNT ? (uint8_t)tolerance : MR_LOSS_UNKNOWN;
-    context->state->loss_node = about < nodes->dims[0] ? (uint16_t)about : UINT16_MAX;
-    return read_members(context, nodes, owner) ? MR_OK : mrc_answer_garbled(f, 0);
+    context->state->tolerance =
+        tolerance < MR_TOLERANCE_COUNT ? (uint8_t)tolerance : (uint8_t)MR_TOLERANCE_UNKNOWN;
+    context->state->tolerance_node = about < nodes->dims[0] ? (uint16_t)about : UINT16_MAX;
+    return read_members(context, nodes, owner, copies) ? MR_OK : mrc_answer_garbled(f, 0);
 }
 
 /* Returns the link to core 0 of a node that answers, whether it owns anything or not. */

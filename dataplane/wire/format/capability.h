@@ -34,7 +34,8 @@
       "maps of clusters with spares, with take_over_s, and since when partitions are restored; NODE_INFO "   \
       "with the latter")                                                                                     \
     X(BATCH_RANGES, 6, "batch_ranges", "0.4.0",                                                              \
-      "records of ranges of batches that are applied to some partitions, in checkpoints and moves")
+      "records of ranges of batches that are applied to some partitions, in checkpoints and moves")          \
+    X(COPIES, 7, "copies", "0.4.0", "maps of clusters with backups of partitions (replication 2)")
 
 enum mr_capability {
 #define MR_CAPABILITY_ENUM(name, bit, text, since, change) MR_CAPABILITY_##name = (bit),

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdint.h>
 #include "dataplane/wire/format/bodies.h"
+#include "dataplane/wire/format/mr_tolerance.h"
 
 #define MR_CLUSTER_NODES_MAX  256u
 #define MR_CLUSTER_NAME_BYTES 64u
@@ -22,25 +23,17 @@
  * checkpoint of the cluster, 0: never. If it is another one than before, the pushes that are not durable are
  * to be sent again. */
 #define MR_CLUSTER_RESTORED_TENSORS 1u
+/* Behind that, which is there then, to a client that has MR_CAN(COPIES), if replication is 2:
+ * MR_BODY_COPIES[n], about the copies of each node. */
+#define MR_CLUSTER_COPIES_TENSORS 1u
 
 enum mr_cluster_node_flag {
     MR_CLUSTER_NODE_PRESENT = 1u << 0, /* it has a session with the coordinator */
     MR_CLUSTER_NODE_SPARE = 1u << 1,   /* it owns nothing but what it takes over from dead nodes */
 };
 
-/* What stands in the way of serving on without one more node (MR_CLUSTER_TOLERANCE). */
-enum mr_cluster_tolerance {
-    MR_TOLERANCE_UNKNOWN, /* the node that answers does not say */
-    MR_TOLERATES_ONE,     /* nothing: whichever dies, the others take over what it owns */
-    MR_TOLERANCE_OFF,     /* cluster.take_over_s is 0 */
-    MR_TOLERANCE_ALONE,   /* no other node is there */
-    MR_TOLERANCE_AWAY,    /* a node that owns something is away already */
-    MR_TOLERANCE_UNSAVED, /* the cluster has no checkpoint */
-    MR_TOLERANCE_ROOM,    /* the others have no room for what a node owns */
-    MR_TOLERANCE_VERSION, /* a node has a version that cannot take over */
-    MR_TOLERANCE_COUNT
-};
-#define MR_TOLERANCE_NODE_SHIFT 8u /* in the word, the index of the node that it is about follows */
+/* MR_CLUSTER_TOLERANCE: enum mr_tolerance, and from this bit on the index of the node that it is about. */
+#define MR_TOLERANCE_NODE_SHIFT 8u
 
 struct mr_cluster_node {
     char name[MR_CLUSTER_NAME_BYTES];    /* NUL-padded */

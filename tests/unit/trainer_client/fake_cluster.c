@@ -270,6 +270,10 @@ void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_
         out->restored_in[p] = atomic_load(&c->restored_in[group_of(c, p)]);
         out->any_restored |= out->restored_in[p] != 0;
     }
+    for (uint32_t i = 0; i < c->count; i++) {
+        out->copies[i][MR_COPIES_BACKUPS] = 10 * i;
+        out->copies[i][MR_COPIES_UNCOPIED] = i;
+    }
     for (uint32_t i = 0; i < c->others; i++) {
         (void)snprintf(out->nodes[i].name, sizeof(out->nodes[i].name), "other-%u", i);
         (void)snprintf(out->nodes[i].address, sizeof(out->nodes[i].address), "127.0.0.1:1");

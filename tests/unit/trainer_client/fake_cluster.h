@@ -23,7 +23,8 @@ struct fake_cluster {
     atomic_uint ports[FAKE_MEMBERS_MAX];
     atomic_bool away[FAKE_MEMBERS_MAX]; /* as the map shows it */
     uint32_t cores[FAKE_MEMBERS_MAX];
-    uint32_t others; /* nodes that own nothing, before these in the map */
+    uint32_t others;        /* nodes that own nothing, before these in the map */
+    atomic_bool has_copies; /* the i-th is the backup of 10 i partitions, and lacks a backup of i */
     struct fake_node *nodes[FAKE_MEMBERS_MAX];
 };
 
@@ -35,6 +36,7 @@ struct fake_cluster_map {
     uint16_t owner[MR_PARTITION_COUNT];
     bool any_restored;
     uint32_t restored_in[MR_PARTITION_COUNT];
+    uint32_t copies[MR_CLUSTER_NODES_MAX][MR_COPIES_WORDS];
 };
 
 /* Starts so many nodes, the i-th with i % 2 + 1 cores, and epoch 5. */

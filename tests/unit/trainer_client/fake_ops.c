@@ -255,17 +255,23 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
         if (atomic_load(&core->node->tells_epoch) !=
             0) /* the client looks no further, as it knows that one */
             map.words[MR_CLUSTER_EPOCH] = atomic_load(&core->node->tells_epoch);
-        struct mr_tensor more[2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS] = {
-            t[0],
-            t[1],
-            mr_body_tensor(MR_BODY_CLUSTER, map.words),
-            mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
-            core->node->cluster->others + core->node->cluster->count > MR_CLUSTER_FEW_NODES
-                ? mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, map.owner)
-                : mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner_of_few),
-            mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, map.restored_in)};
-        const bool tells = map.any_restored && (r->capabilities & MR_CAN(TAKE_OVER)) != 0;
-        fake_reply(ep, r, more, 2 + MR_CLUSTER_TENSORS + (tells ? MR_CLUSTER_RESTORED_TENSORS : 0));
+        struct mr_tensor
+            more[2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS + MR_CLUSTER_COPIES_TENSORS] = {
+                t[0],
+                t[1],
+                mr_body_tensor(MR_BODY_CLUSTER, map.words),
+                mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
+                core->node->cluster->others + core->node->cluster->count > MR_CLUSTER_FEW_NODES
+                    ? mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, map.owner)
+                    : mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner_of_few),
+                mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, map.restored_in),
+                mr_body_rows(MR_BODY_COPIES, (uint32_t)map.words[MR_CLUSTER_NODES], map.copies)};
+        const bool copies =
+            atomic_load(&core->node->cluster->has_copies) && (r->capabilities & MR_CAN(COPIES)) != 0;
+        const bool tells = copies || (map.any_restored && (r->capabilities & MR_CAN(TAKE_OVER)) != 0);
+        fake_reply(ep, r, more,
+                   2 + MR_CLUSTER_TENSORS + (tells ? MR_CLUSTER_RESTORED_TENSORS : 0) +
+                       (copies ? MR_CLUSTER_COPIES_TENSORS : 0));
         return;
     }
     fake_reply(ep, r, t, 2);

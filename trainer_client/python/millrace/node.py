@@ -24,7 +24,18 @@ _U16_MAX = 0xFFFF
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 _CORES_MAX = 16384  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
-_LOSSES = ("unknown", "tolerated", "kept", "of_all", "of_second", "unsaved", "no_room", "old_version")
+_TOLERANCES = (
+    "unknown",
+    "tolerates_one",
+    "off",
+    "alone",
+    "away",
+    "unsaved",
+    "room",
+    "version",
+    "backup",
+    "sync",
+)
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5, "failed": 6}
 
 
@@ -190,6 +201,8 @@ class ClusterNode:
     address: str
     core_count: int
     partitions: int  #: of 4096, that it owns
+    backups: int  #: with copies: of others' partitions, that it follows
+    uncopied: int  #: with copies: that it owns, and no backup is in sync
     is_present: bool  #: it has a session with ZooKeeper
     is_spare: bool  #: ``cluster.role = spare``: it owns only what it takes over from dead nodes
     start_id: int
@@ -205,10 +218,11 @@ class Cluster:
     outside: int  #: nodes that have a session with ZooKeeper and are not in the map
     lease_us: int  #: for so long a node serves after ZooKeeper has confirmed it
     lease_left_us: int  #: of the node that answered; 0: it serves nothing now
-    #: whether the others could take over what a node owns that dies now: "tolerated"; or why not: "kept",
-    #: "of_all", "of_second", "unsaved", "no_room", "old_version"; or "unknown"
-    loss: str
-    loss_node: int | None  #: which of `nodes` that is about; None: none
+    has_copies: bool  #: ``cluster.replication`` is 2
+    #: whether the others would serve on what a node owns that dies now: "tolerates_one"; or why not: "off",
+    #: "alone", "away", "unsaved", "room", "version", "backup", "sync" (enum mr_tolerance); or "unknown"
+    tolerance: str
+    tolerance_node: int | None  #: which of `nodes` that is about; None: none
     nodes: list[ClusterNode]
 
 
@@ -511,8 +525,8 @@ class NodeCalls(Connection):
                 Cluster,
                 state,
                 asked=None if state.self == _U32_MAX else state.self,
-                loss=_LOSSES[state.loss],
-                loss_node=None if state.loss_node == _U16_MAX else state.loss_node,
+                tolerance=_TOLERANCES[state.tolerance],
+                tolerance_node=None if state.tolerance_node == _U16_MAX else state.tolerance_node,
                 nodes=[ClusterNode(**node) for node in nodes],
             )
 

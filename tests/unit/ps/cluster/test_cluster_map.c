@@ -366,7 +366,7 @@ static void test_spares_wait_until_all_nodes_know_them(void **state)
     assert_int_equal(ps_cluster_map_admits(&map, &older), PS_CLUSTER_NO_SPARES);
 }
 
-static void expect_tolerance(const bool *present, const uint32_t *room, enum mr_cluster_tolerance tolerance,
+static void expect_tolerance(const bool *present, const uint32_t *room, enum mr_tolerance tolerance,
                              uint32_t about)
 {
     uint32_t node;

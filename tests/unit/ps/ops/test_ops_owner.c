@@ -413,6 +413,16 @@ TEST(a_member_shows_the_cluster, become_member, node_teardown)
     assert_int_equal(reply->tensors[5].dtype, MR_U32);
     assert_memory_equal(reply->tensors[5].data, info.restored_in, sizeof(info.restored_in));
 
+    info.has_copies = true;
+    info.copies[1][MR_COPIES_BACKUPS] = 9;
+    info.any_restored = false; /* it is sent all the same: tensors are known by their places */
+    reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
+    assert_int_equal(reply->tensor_count,
+                     2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS + MR_CLUSTER_COPIES_TENSORS);
+    assert_int_equal(reply->tensors[6].dims[0], 2);
+    assert_int_equal(reply->tensors[6].dims[1], MR_COPIES_WORDS);
+    assert_memory_equal(reply->tensors[6].data, info.copies, 2 * sizeof(info.copies[0]));
+
     info.node_count = MR_CLUSTER_NODES_MAX; /* owners above 255 fit as well */
     info.owner[7] = MR_CLUSTER_NODES_MAX - 1;
     reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);

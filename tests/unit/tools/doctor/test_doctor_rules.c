@@ -429,28 +429,30 @@ TEST(test_zookeeper)
 /* A cluster that would wait for a dead node is no problem, and says what to do. */
 TEST(test_a_cluster_says_what_it_loses_with_a_node)
 {
-    struct mr_cluster_state cluster = {.is_member = false, .loss = MR_LOSS_KEPT};
+    struct mr_cluster_state cluster = {.is_member = false, .tolerance = MR_TOLERANCE_OFF};
     findings.count = 0;
-    doctor_judge_loss("a:7700", &cluster, "", &findings);
+    doctor_judge_tolerance("a:7700", &cluster, "", &findings);
     cluster.is_member = true;
-    cluster.loss = MR_LOSS_UNKNOWN;
-    doctor_judge_loss("a:7700", &cluster, "", &findings);
+    cluster.tolerance = MR_TOLERANCE_UNKNOWN;
+    doctor_judge_tolerance("a:7700", &cluster, "", &findings);
     assert_int_equal(findings.count, 0);
-    cluster.loss = MR_LOSS_TOLERATED;
-    doctor_judge_loss("a:7700", &cluster, "", &findings);
+    cluster.tolerance = MR_TOLERATES_ONE;
+    doctor_judge_tolerance("a:7700", &cluster, "", &findings);
     assert_int_equal(findings.list[0].level, DOCTOR_OK);
     static const struct {
-        enum mr_tolerance loss;
+        enum mr_tolerance tolerance;
         const char *says;
-    } losses[] = {{MR_LOSS_KEPT, "set cluster.take_over_s"},
-                  {MR_LOSS_OF_ALL, "no other node is there"},
-                  {MR_LOSS_OF_SECOND, "n7 is away"},
-                  {MR_LOSS_UNSAVED, "millrace ctl save"},
-                  {MR_LOSS_NO_ROOM, "no room for what n7 owns"},
-                  {MR_LOSS_OLD_VERSION, "n7 has a version that cannot take over"}};
+    } losses[] = {{MR_TOLERANCE_OFF, "set cluster.take_over_s"},
+                  {MR_TOLERANCE_ALONE, "no other node is there"},
+                  {MR_TOLERANCE_AWAY, "n7 is away"},
+                  {MR_TOLERANCE_UNSAVED, "millrace ctl save"},
+                  {MR_TOLERANCE_ROOM, "no room for what n7 owns"},
+                  {MR_TOLERANCE_VERSION, "n7 has a version that cannot take over"},
+                  {MR_TOLERANCE_BACKUP, "what n7 owns has no backup: start a node on another host"},
+                  {MR_TOLERANCE_SYNC, "the backups of what n7 owns are not in sync"}};
     for (uint32_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
-        cluster.loss = (uint8_t)losses[i].loss;
-        doctor_judge_loss("a:7700", &cluster, "n7", &findings);
+        cluster.tolerance = (uint8_t)losses[i].tolerance;
+        doctor_judge_tolerance("a:7700", &cluster, "n7", &findings);
         assert_int_equal(findings.list[i + 1].level, DOCTOR_ADVICE);
         assert_non_null(strstr(findings.list[i + 1].what, losses[i].says));
     }

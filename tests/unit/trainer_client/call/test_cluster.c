@@ -596,6 +596,7 @@ TEST(test_late_answers_are_not_believed)
 
 struct seen {
     uint32_t count, partitions;
+    bool has_copies;
 };
 
 static void see(void *arg, const struct mr_cluster_member *node)
@@ -603,6 +604,8 @@ static void see(void *arg, const struct mr_cluster_member *node)
     struct seen *seen = arg;
     assert_non_null(strstr(node->address, "127.0.0.1:"));
     assert_int_equal(node->core_count, seen->count % 2 + 1);
+    assert_int_equal(node->backups, seen->has_copies ? 10 * seen->count : 0);
+    assert_int_equal(node->uncopied, seen->has_copies ? seen->count : 0);
     seen->count++;
     seen->partitions += node->partitions;
 }
@@ -643,6 +646,11 @@ TEST(test_the_cluster_is_told_by_any_node)
     assert_int_equal(told.without_owner, 0);
     assert_int_equal(seen.count, NODES);
     assert_int_equal(seen.partitions, MR_PARTITION_COUNT);
+    assert_false(told.has_copies);
+    seen = (struct seen){.has_copies = true};
+    atomic_store(&x.cluster->has_copies, true);
+    assert_int_equal(mr_cluster(x.client, NULL, &told, see, &seen), MR_OK);
+    assert_true(told.has_copies);
     assert_int_equal(mr_cluster(x.client, NULL, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
 
     /* somebody who only asks needs one of them */

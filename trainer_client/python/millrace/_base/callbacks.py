@@ -70,6 +70,8 @@ cluster_members = ffi.callback(
             "address": ffi.string(node.address).decode(),
             "core_count": node.core_count,
             "partitions": node.partitions,
+            "backups": node.backups,
+            "uncopied": node.uncopied,
             "is_present": bool(node.is_present),
             "is_spare": bool(node.is_spare),
             "start_id": node.start_id,
