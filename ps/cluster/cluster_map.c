@@ -1,11 +1,13 @@
 #include "ps/cluster/cluster_map.h"
 
 #include <string.h>
+#include "ps/cluster/copies.h"
 
 void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count)
 {
-    *map = (struct ps_cluster_map){.partition_count = partition_count};
+    *map = (struct ps_cluster_map){.partition_count = partition_count, .replication = 1};
     memset(map->owner, 0xff, sizeof(map->owner));
+    memset(map->backup, 0xff, sizeof(map->backup));
 }
 
 uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name)
@@ -50,13 +52,36 @@ static void remove_move(struct ps_cluster_map *map, uint32_t at)
     memmove(&map->moves[at], &map->moves[at + 1], (map->move_count - at) * sizeof(map->moves[0]));
 }
 
-/* What the node's process had in memory is gone. */
-static void forget_process(struct ps_cluster_map *map, uint32_t node)
+void ps_cluster_map_end_copy(struct ps_cluster_map *map, uint32_t p)
+{
+    map->backup[p] = PS_CLUSTER_NO_NODE;
+    map->backup_grant[p] = 0;
+    map->in_sync[p] = false;
+}
+
+void ps_cluster_map_end_work(struct ps_cluster_map *map, uint32_t node)
 {
     for (uint32_t i = map->move_count; i-- > 0;)
         if (map->moves[i].from == node || map->moves[i].to == node)
             remove_move(map, i);
     map->cut = 0;
+}
+
+/* What the node's process had in memory is gone. */
+static void forget_process(struct ps_cluster_map *map, uint32_t node)
+{
+    ps_cluster_map_end_work(map, node);
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->owner[p] == node || map->backup[p] == node)
+            ps_cluster_map_end_copy(map, p);
+}
+
+/* A partition has another owner, and no backup yet. */
+static void grant_to(struct ps_cluster_map *map, uint32_t p, uint32_t node, uint64_t grant)
+{
+    map->owner[p] = (uint16_t)node;
+    map->grant[p] = grant;
+    ps_cluster_map_end_copy(map, p);
 }
 
 static_assert(MR_CLUSTER_FEW_NODES < MR_CLUSTER_NO_NODE && PS_CLUSTER_NODES_MAX < PS_CLUSTER_NO_NODE,
@@ -133,14 +158,20 @@ bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node)
     for (uint32_t i = 0; i < map->move_count; i++)
         if (map->moves[i].from == node || map->moves[i].to == node)
             return false;
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->backup[p] == node)
+            return false;
     const uint32_t after = --map->node_count - node;
     memmove(&map->nodes[node], &map->nodes[node + 1], after * sizeof(map->nodes[0]));
     memmove(&map->drained[node], &map->drained[node + 1], after * sizeof(map->drained[0]));
     map->nodes[map->node_count] = (struct ps_cluster_node){0};
     map->drained[map->node_count] = false;
-    for (uint32_t p = 0; p < map->partition_count; p++)
+    for (uint32_t p = 0; p < map->partition_count; p++) {
         if (map->owner[p] != PS_CLUSTER_NO_NODE && map->owner[p] > node)
             map->owner[p]--;
+        if (map->backup[p] != PS_CLUSTER_NO_NODE && map->backup[p] > node)
+            map->backup[p]--;
+    }
     for (uint32_t i = 0; i < map->move_count; i++) {
         if (map->moves[i].from > node)
             map->moves[i].from--;
@@ -234,8 +265,7 @@ static bool grant_all(struct ps_cluster_map *map, const struct granting *g)
         while (to_each[to] == 0)
             to++;
         to_each[to]--;
-        map->owner[p] = (uint16_t)to;
-        map->grant[p] = map->last_id;
+        grant_to(map, p, to, map->last_id);
     }
     return true;
 }
@@ -367,8 +397,8 @@ static uint32_t find_roomless(const struct ps_cluster_map *map, const bool prese
 }
 
 enum mr_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
-                                                   const bool present[PS_CLUSTER_NODES_MAX],
-                                                   const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node)
+                                           const bool present[PS_CLUSTER_NODES_MAX],
+                                           const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node)
 {
     uint32_t others = 0;
     for (uint32_t i = 0; i < map->node_count; i++)
@@ -376,13 +406,15 @@ enum mr_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
     *node = ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER));
     if (*node != PS_CLUSTER_NO_NODE)
         return MR_TOLERANCE_VERSION;
-    if (map->take_over_s == 0)
+    if (map->take_over_s == 0 && map->replication < 2)
         return MR_TOLERANCE_OFF;
     *node = find_owner(map, present, false);
     if (*node != PS_CLUSTER_NO_NODE)
         return MR_TOLERANCE_AWAY;
     if (others <= 1)
         return MR_TOLERANCE_ALONE;
+    if (map->replication > 1)
+        return ps_copies_tolerance(map, present, node);
     if (map->committed == 0)
         return MR_TOLERANCE_UNSAVED;
     if (room == NULL)
@@ -412,6 +444,9 @@ bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint3
     for (uint32_t p = first; p < first + count; p++)
         if (map->owner[p] != from)
             return false;
+    for (uint32_t p = first; p < first + count; p++)
+        if (map->backup[p] == to)
+            ps_cluster_map_end_copy(map, p);
     map->moves[map->move_count++] = (struct ps_cluster_move){
         .id = ++map->last_id,
         .first = (uint16_t)first,
@@ -436,10 +471,8 @@ bool ps_cluster_map_finish_move(struct ps_cluster_map *map, uint64_t id)
     if (at == map->move_count)
         return false;
     const struct ps_cluster_move *move = &map->moves[at];
-    for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++) {
-        map->owner[p] = move->to;
-        map->grant[p] = id;
-    }
+    for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++)
+        grant_to(map, p, move->to, id);
     remove_move(map, at);
     map->epoch++;
     return true;

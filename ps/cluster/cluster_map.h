@@ -10,6 +10,9 @@
  * grant; a node that has a grant and no such state loads the partition from the newest checkpoint of the
  * cluster.
  *
+ * Or the state came by an assignment as the partition's backup: then the grant is that assignment's number
+ * (ps/cluster/copies.h).
+ *
  * A take-over is such a grant: the partition goes on from a checkpoint, and what was pushed since is sent
  * again by the clients, which see by restored_in that it is no move. A map has any of this only if all nodes
  * have MR_CAN(TAKE_OVER).
@@ -45,6 +48,7 @@ struct ps_cluster_node {
     char address[PS_CLUSTER_NAME_BYTES]; /* HOST:PORT */
     uint32_t core_count;                 /* its share of the partitions is as large */
     bool is_spare;                       /* it owns nothing but what it takes over from dead nodes */
+    char host[PS_CLUSTER_NAME_BYTES];    /* the machine, as configured; "": that of `address` */
     uint64_t start_id;                   /* random, of the process that may serve under this name */
     uint64_t session;                    /* its session with the coordinator: under another it may not */
     uint32_t session_ms;                 /* how long that is, as it was granted; 0: it has not said */
@@ -61,7 +65,7 @@ struct ps_cluster_move {
 
 struct ps_cluster_map {
     uint64_t epoch;   /* rises by 1 with each change */
-    uint64_t last_id; /* of the numbers that grants, moves and cuts share */
+    uint64_t last_id; /* of the numbers that grants, moves, cuts and assignments of backups share */
     uint64_t needs;   /* capabilities that are in use: nodes that lack one are not admitted */
     uint32_t partition_count;
     uint32_t node_count;
@@ -73,6 +77,14 @@ struct ps_cluster_map {
     uint64_t restored_in[PS_CLUSTER_PARTITIONS_MAX];
     uint64_t restored_from[PS_CLUSTER_PARTITIONS_MAX];
     uint32_t take_over_s; /* a node without a session for longer loses its partitions; 0: it keeps them */
+    uint32_t replication; /* 1, or 2: each partition has a backup, too (ps/cluster/copies.h) */
+    /* The node that follows what the owner does: an index of nodes, or PS_CLUSTER_NO_NODE. By which
+     * assignment, 0 without one: all partitions of one owner that were assigned to one node together have one
+     * number. And whether it has all that the owner has answered for, or, where answers do not wait for it,
+     * nearly all. */
+    uint16_t backup[PS_CLUSTER_PARTITIONS_MAX];
+    uint64_t backup_grant[PS_CLUSTER_PARTITIONS_MAX];
+    bool in_sync[PS_CLUSTER_PARTITIONS_MAX];
     uint32_t move_count;
     struct ps_cluster_move
         moves[PS_CLUSTER_MOVES_MAX]; /* of disjoint partitions, and none while there is a cut */
@@ -114,6 +126,11 @@ uint32_t ps_cluster_map_longest_run(const struct ps_cluster_map *map, uint32_t n
 /* Whether a node owns any partition. */
 bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node);
 
+/* Parts of changes, which leave the epoch as it is. The partition has no backup any more. */
+void ps_cluster_map_end_copy(struct ps_cluster_map *map, uint32_t p);
+/* Moves from the node and to it end, and so does the cut. */
+void ps_cluster_map_end_work(struct ps_cluster_map *map, uint32_t node);
+
 /* ---- changes: false if they do not fit the map, which then stays as it is ---- */
 
 /* Whether the map takes the node in. */
@@ -127,12 +144,14 @@ enum ps_cluster_refusal {
 enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
                                               const struct ps_cluster_node *node);
 /* Takes a node in, or notes that it has started again (another start id): what the process before it had
- * in memory is gone, so moves from it and to it, and a cut, end. A process with a new session goes on with
+ * in memory is gone, so moves from it and to it, and a cut, end; so do backups of it and on it. What backups
+ * in sync have of its partitions is to be promoted before. A process with a new session goes on with
  * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
  * partitions. So is noting another version of it, or another length of its session, which a leader before
  * 0.3.0 leaves out. Not of a node that is not admitted. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
-/* Takes a node that owns nothing out: the nodes after it move up. Not of one that a move concerns. */
+/* Takes a node that owns nothing out: the nodes after it move up. Not of one that a move concerns, or that is
+ * a partition's backup. */
 bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node);
 /* Puts capabilities into use, if all nodes of the map have them. */
 bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs);
@@ -143,7 +162,8 @@ uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs
 /* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores; none to spares
  * and to drained nodes. */
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX]);
-/* Begins to move count partitions from `first` on, which all have one owner, to another node. */
+/* Begins to move count partitions from `first` on, which all have one owner, to another node. What that is
+ * the backup of among them it is no more; the others' backups end with the move. */
 bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to);
 /* Makes the target the owner. Proposed by the source alone, once the target has everything and the source has
  * stopped to serve it. */
@@ -164,11 +184,12 @@ bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
  * above, or there is a cut, which waits for them. */
 bool ps_cluster_map_pass_on(struct ps_cluster_map *map, uint32_t from, const uint64_t *grants,
                             const bool present[PS_CLUSTER_NODES_MAX], const uint32_t *room);
-/* What stands in the way of taking over what a node owns that dies now, and which node that is about. `room`
- * NULL: it is not known, and then whether that stands in the way is not, either. */
+/* What stands in the way of serving on what a node owns that dies now, from its backup or from a checkpoint,
+ * and which node that is about. `room` NULL: it is not known, and then whether that stands in the way is not,
+ * either. */
 enum mr_tolerance ps_cluster_map_tolerance(const struct ps_cluster_map *map,
-                                                   const bool present[PS_CLUSTER_NODES_MAX],
-                                                   const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node);
+                                           const bool present[PS_CLUSTER_NODES_MAX],
+                                           const uint32_t room[PS_CLUSTER_NODES_MAX], uint32_t *node);
 /* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */
 bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
 bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);

@@ -1,5 +1,8 @@
 #include "ps/cluster/leader.h"
 
+#include <string.h>
+#include "ps/cluster/copies.h"
+
 /* Of a move that balances the nodes: so that progress is made in steps. */
 #define MOVE_PARTITIONS_MAX 256u
 
@@ -16,6 +19,70 @@ static uint32_t find_present(const struct ps_leader_view *view, const struct ps_
     return count;
 }
 
+/* ---- copies ---- */
+
+/* Of the processes that the map names: those that have a session; those that are gone, as others have come
+ * under their names; and those that are away for so short a time that others wait for what they had. */
+struct processes {
+    bool there[PS_CLUSTER_NODES_MAX], are_gone[PS_CLUSTER_NODES_MAX], may_return[PS_CLUSTER_NODES_MAX];
+};
+
+static void find_processes(const struct ps_leader_view *view, struct processes *p)
+{
+    const struct ps_cluster_map *map = view->map;
+    memset(p, 0, sizeof(*p));
+    for (uint32_t i = 0; i < view->registered_count; i++) {
+        const uint32_t node = ps_cluster_map_find(map, view->registered[i].name);
+        if (node == PS_CLUSTER_NO_NODE)
+            continue;
+        p->there[node] = map->nodes[node].start_id == view->registered[i].start_id;
+        p->are_gone[node] = !p->there[node];
+    }
+    for (uint32_t i = 0; i < map->node_count; i++)
+        p->may_return[i] = !p->there[i] && !p->are_gone[i] && view->absent_us[i] <= view->take_over_us;
+}
+
+/* The backups of a node whose session has ended go on with what it owned. */
+static bool promote(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    struct processes p;
+    if (next->replication < 2)
+        return false;
+    find_processes(view, &p);
+    for (uint32_t i = 0; i < next->node_count; i++)
+        if (ps_copies_promote(next, i, p.there))
+            return true;
+    return false;
+}
+
+/* A backup that is away has all of what a node owned, and others would go on from a checkpoint: they wait for
+ * it as long as for an owner. */
+static bool waits_for_backup(const struct ps_leader_view *view, const struct ps_cluster_map *map,
+                             uint32_t owner)
+{
+    struct processes p;
+    if (map->replication < 2 || owner >= view->map->node_count)
+        return false;
+    find_processes(view, &p);
+    return ps_copies_is_kept(map, owner, p.may_return);
+}
+
+/* Ends copies at nodes that are away or drained, and assigns others, also in place of those that a change of
+ * owners has ended. */
+static bool renew_copies(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    struct processes p;
+    if (next->replication < 2)
+        return false;
+    find_processes(view, &p);
+    for (uint32_t i = 0; i < next->node_count; i++)
+        if ((p.are_gone[i] || view->absent_us[i] > view->drop_us) && ps_copies_drop(next, i, p.there))
+            return true;
+    return ps_copies_assign(next, p.there, view->room) || ps_copies_leave(next, p.there, view->room);
+}
+
+/* ---- nodes ---- */
+
 /* Admits all that are there and spreads what nobody owns, in one change: each costs a write by a majority of
  * the coordinator's servers. A node that went away before there was anything to own, perhaps to come back
  * under another name, stays in the map and gets nothing. */
@@ -23,11 +90,18 @@ static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next
 {
     bool present[PS_CLUSTER_NODES_MAX];
     bool is_changed = false;
-    for (uint32_t i = 0; i < view->registered_count; i++)
-        is_changed |= ps_cluster_map_join(next, &view->registered[i]);
+    for (uint32_t i = 0; i < view->registered_count; i++) {
+        const struct ps_cluster_node *node = &view->registered[i];
+        const uint32_t known = ps_cluster_map_find(view->map, node->name);
+        const bool has_restarted =
+            known != PS_CLUSTER_NO_NODE && view->map->nodes[known].start_id != node->start_id;
+        if (!has_restarted || !waits_for_backup(view, view->map, known))
+            is_changed |= ps_cluster_map_join(next, node);
+    }
     if (find_present(view, next, present) >= view->nodes_wanted)
         is_changed |= ps_cluster_map_spread(next, present);
     is_changed |= ps_cluster_map_set_take_over(next, view->take_over_s);
+    is_changed |= ps_copies_set_replication(next, view->replication);
     next->epoch = view->map->epoch + (is_changed ? 1 : 0);
     return is_changed;
 }
@@ -48,7 +122,8 @@ static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_ma
     if (view->take_over_us == 0 || view->may_not_take_over)
         return false;
     for (uint32_t i = 0; i < next->node_count; i++)
-        if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present, view->room))
+        if (view->absent_us[i] > view->take_over_us && !waits_for_backup(view, next, i) &&
+            ps_cluster_map_take_over(next, i, present, view->room))
             return true;
     return false;
 }
@@ -107,8 +182,8 @@ enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct p
         return ps_cluster_map_commit_cut(next, cut) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
     if (cut != 0 && view->cut_is_unknown) /* the restart of a node would end one that is there */
         return PS_LEADER_WAITS;
-    if (admit(view, next) || cancel_moves(view, next) || replace_dead(view, next) ||
-        forget_departed(view, next))
+    if (promote(view, next) || admit(view, next) || cancel_moves(view, next) || replace_dead(view, next) ||
+        forget_departed(view, next) || renew_copies(view, next))
         return PS_LEADER_WRITES_MAP;
     if (cut != 0 && view->parts_are_written)
         return PS_LEADER_COMMITS_CUT;

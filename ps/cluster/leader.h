@@ -17,10 +17,13 @@ struct ps_leader_view {
     uint32_t registered_count;
     /* of map->nodes: for how long it has had no session; 0: it has one */
     const uint64_t *absent_us;
-    uint32_t nodes_wanted;  /* partitions are granted once so many nodes, without spares, have a session */
-    uint64_t take_over_us;  /* map->take_over_s: who is absent for longer loses its partitions; 0: nobody */
-    uint32_t take_over_s;   /* as this leader is configured: what the map is to have */
-    const uint32_t *room;   /* of map->nodes: how many partitions each can take over; NULL: any number */
+    uint32_t nodes_wanted; /* partitions are granted once so many nodes, without spares, have a session */
+    uint64_t take_over_us; /* map->take_over_s: who is absent for longer loses its partitions; 0: nobody */
+    uint32_t take_over_s;  /* as this leader is configured: what the map is to have */
+    uint32_t replication;  /* the same */
+    uint64_t drop_us;      /* a backup that is absent for longer is given up */
+    /* of map->nodes: how many partitions each can take over or follow; NULL: any number */
+    const uint32_t *room;
     bool may_not_take_over; /* what nodes owned cannot be loaded by others */
     uint64_t forget_us;     /* one that owns nothing and is absent for longer leaves the map; 0: it stays */
     bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */

@@ -15,6 +15,8 @@ static json_t *process_json(const struct ps_cluster_node *node)
                                 (json_int_t)node->core_count, "start_id", ps_json_id_of(node->start_id));
     if (node->is_spare)
         (void)json_object_set_new(process, "spare", json_true());
+    if (node->host[0] != '\0')
+        (void)json_object_set_new(process, "host", json_string(node->host));
     if (node->session_ms != 0)
         (void)json_object_set_new(process, "session_ms", json_integer((json_int_t)node->session_ms));
     if (node->version.text[0] != '\0') {
@@ -41,7 +43,9 @@ static json_t *nodes_json(const struct ps_cluster_map *map)
 static bool is_same_run(const struct ps_cluster_map *map, uint32_t a, uint32_t b)
 {
     return map->owner[a] == map->owner[b] && map->grant[a] == map->grant[b] &&
-           map->restored_in[a] == map->restored_in[b] && map->restored_from[a] == map->restored_from[b];
+           map->restored_in[a] == map->restored_in[b] && map->restored_from[a] == map->restored_from[b] &&
+           map->backup[a] == map->backup[b] && map->backup_grant[a] == map->backup_grant[b] &&
+           map->in_sync[a] == map->in_sync[b];
 }
 
 static json_t *owners_json(const struct ps_cluster_map *map)
@@ -62,6 +66,10 @@ static json_t *owners_json(const struct ps_cluster_map *map)
             (void)json_object_set_new(run, "restored_from",
                                       json_integer((json_int_t)map->restored_from[first]));
         }
+        if (map->backup[first] != PS_CLUSTER_NO_NODE)
+            (void)json_object_set_new(run, "backup",
+                                      json_pack("[I, I, i]", (json_int_t)map->backup[first],
+                                                (json_int_t)map->backup_grant[first], map->in_sync[first]));
         (void)json_array_append_new(owners, run);
     }
     return owners;
@@ -100,6 +108,8 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
         (void)json_object_set_new(root, "needs", ps_json_id_of(map->needs));
     if (map->take_over_s != 0)
         (void)json_object_set_new(root, "take_over_s", json_integer((json_int_t)map->take_over_s));
+    if (map->replication > 1)
+        (void)json_object_set_new(root, "replication", json_integer((json_int_t)map->replication));
     if (map->balances_when_asked)
         (void)json_object_set_new(root, "balances_when_asked", json_true());
     if (map->balances)
@@ -196,6 +206,8 @@ static void read_process(struct ps_json_reader *r, const json_t *object, struct 
     node->core_count = (uint32_t)ps_json_number(r, object, "cores", UINT32_MAX);
     node->start_id = ps_json_id(r, object, "start_id");
     node->is_spare = json_is_true(json_object_get(object, "spare"));
+    if (json_object_get(object, "host") != NULL)
+        ps_json_text(r, object, "host", node->host, sizeof(node->host));
     if (json_object_get(object, "session_ms") != NULL)
         node->session_ms = (uint32_t)ps_json_number(r, object, "session_ms", UINT32_MAX);
     if (json_object_get(object, "version") == NULL) /* a version before 0.3.0 wrote it */
@@ -231,6 +243,35 @@ static void read_range(struct ps_json_reader *r, const json_t *object, const str
         ps_json_fault(r, "is no number that it can be", "count");
 }
 
+/* Of an entry's partitions: none, or [its place among the nodes, the number of the assignment, in sync]: the
+ * largest map is to fit a znode. */
+struct backup {
+    uint32_t node;
+    uint64_t grant;
+    bool is_in_sync;
+};
+
+static struct backup read_backup(struct ps_json_reader *r, const json_t *run,
+                                 const struct ps_cluster_map *map, uint32_t owner)
+{
+    const json_t *object = json_object_get(run, "backup");
+    struct backup backup = {.node = PS_CLUSTER_NO_NODE};
+    if (object == NULL)
+        return backup;
+    uint64_t words[3];
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *word = json_array_get(object, i);
+        words[i] = json_is_integer(word) && json_integer_value(word) >= 0 ? (uint64_t)json_integer_value(word)
+                                                                          : UINT64_MAX;
+    }
+    if (words[0] >= map->node_count || words[0] == owner || words[1] == 0 || words[1] > map->last_id ||
+        words[2] > 1) {
+        ps_json_fault(r, "is not another node, the number of an assignment, and 0 or 1", "backup");
+        return backup;
+    }
+    return (struct backup){.node = (uint32_t)words[0], .grant = words[1], .is_in_sync = words[2] == 1};
+}
+
 static void read_owners(struct ps_json_reader *r, const json_t *root, struct ps_cluster_map *map)
 {
     const json_t *owners = ps_json_list(r, root, "owners", PS_CLUSTER_PARTITIONS_MAX);
@@ -245,6 +286,7 @@ static void read_owners(struct ps_json_reader *r, const json_t *root, struct ps_
         const bool is_restored = json_object_get(object, "restored_in") != NULL;
         const uint64_t in = is_restored ? ps_json_number(r, object, "restored_in", map->epoch) : 0;
         const uint64_t from = is_restored ? ps_json_number(r, object, "restored_from", map->last_id) : 0;
+        const struct backup backup = read_backup(r, object, map, node);
         for (uint32_t p = first; p < first + count && r->is_good; p++) {
             if (map->owner[p] != PS_CLUSTER_NO_NODE)
                 ps_json_fault(r, "has two owners", "first");
@@ -252,6 +294,9 @@ static void read_owners(struct ps_json_reader *r, const json_t *root, struct ps_
             map->grant[p] = grant;
             map->restored_in[p] = in;
             map->restored_from[p] = from;
+            map->backup[p] = (uint16_t)backup.node;
+            map->backup_grant[p] = backup.grant;
+            map->in_sync[p] = backup.is_in_sync;
         }
     }
 }
@@ -324,6 +369,8 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
         read_moves(r, root, map);
     if (json_object_get(root, "take_over_s") != NULL)
         map->take_over_s = (uint32_t)ps_json_number(r, root, "take_over_s", UINT32_MAX);
+    if (json_object_get(root, "replication") != NULL)
+        map->replication = (uint32_t)ps_json_number(r, root, "replication", 2);
     const json_t *balance = json_object_get(root, "balance");
     map->balances = balance != NULL;
     map->balances_when_asked = json_is_true(json_object_get(root, "balances_when_asked"));

@@ -116,10 +116,18 @@ void ps_member_release(struct ps_member *m, uint64_t id)
         *migration = m->migrations[--m->migration_count];
 }
 
+bool ps_member_answer_waits(const struct ps_member *m, uint32_t partition)
+{
+    return (is_own(m, partition) && m->map.in_sync[partition]) || m->map.epoch < m->in_sync_from[partition];
+}
+
 bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next)
 {
     if (m->writes || m->asks)
         return false;
+    for (uint32_t p = 0; p < next->partition_count; p++)
+        if (next->in_sync[p] && is_own(m, p))
+            m->in_sync_from[p] = next->epoch;
     m->writes = true;
     m->ops->write_map(m->context, next);
     return true;

@@ -54,6 +54,9 @@ struct ps_member {
     uint64_t have[PS_CLUSTER_PARTITIONS_MAX];    /* the grant under which its state is in memory; 0: none */
     uint64_t loading[PS_CLUSTER_PARTITIONS_MAX]; /* the grant for which it is being loaded */
     bool fenced[PS_CLUSTER_PARTITIONS_MAX];      /* a migration is ending: its calls wait */
+    /* The epoch of the last change that it has made by which the partition's backup is in sync: until it
+     * knows a map as new, that may be so. */
+    uint64_t in_sync_from[PS_CLUSTER_PARTITIONS_MAX];
     uint32_t migration_count;
     struct ps_migration migrations[PS_MEMBER_MIGRATIONS_MAX]; /* in no order */
 };
@@ -72,6 +75,10 @@ void ps_member_init(struct ps_member *m, const struct ps_member_ops *ops, void *
  * To be asked before the call is executed. */
 enum ps_member_answer ps_member_serves(const struct ps_member *m, uint32_t partition, uint64_t grant,
                                        uint64_t start_id, uint64_t now_us);
+
+/* Must an answer for what was pushed wait until the partition's backup has it? So it is while the backup is
+ * in sync, or may be without this node knowing it: whoever promotes it goes by the coordinator's map. */
+bool ps_member_answer_waits(const struct ps_member *m, uint32_t partition);
 
 /* ---- the coordinator ---- */
 

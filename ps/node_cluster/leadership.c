@@ -6,10 +6,12 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
+#include "ps/cluster/copies.h"
 #include "ps/cluster/leader.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
 #define FORGET_US UINT64_C(86400000000) /* a node that is away and owns nothing keeps its name for a day */
+#define DROP_US   UINT64_C(10000000)    /* a backup that is away for longer is made elsewhere */
 
 /* What was to move is where it should be, but for what absent nodes own. */
 static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_cluster_map *map)
@@ -36,10 +38,10 @@ void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t ro
     memset(room, 0, PS_CLUSTER_NODES_MAX * sizeof(*room));
     for (uint32_t k = 0; k < view->registered_count; k++) {
         const uint32_t node = ps_cluster_map_find(map, view->registered[k].name);
-        uint32_t owned = 0;
+        uint32_t has = 0; /* as their owner, or as their backup */
         for (uint32_t p = 0; node != PS_CLUSTER_NO_NODE && p < map->partition_count; p++)
-            owned += map->owner[p] == node;
-        const uint64_t kib = owned != 0 ? view->reports[k].room.used_mib * 1024 / owned : 0;
+            has += map->owner[p] == node || map->backup[p] == node;
+        const uint64_t kib = has != 0 ? view->reports[k].room.used_mib * 1024 / has : 0;
         each_kib = kib > each_kib ? kib : each_kib;
     }
     for (uint32_t k = 0; k < view->registered_count; k++) {
@@ -67,9 +69,15 @@ static void log_not_taken_over(struct ps_node_cluster *c, const struct ps_leader
                    older = ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER));
     char why[PS_CLUSTER_TEXT_BYTES];
     uint64_t room = 0;
-    for (uint32_t i = 0; i < map->node_count; i++)
+    bool absent[PS_CLUSTER_NODES_MAX] = {false};
+    for (uint32_t i = 0; i < map->node_count; i++) {
         room += all->absent_us[i] == 0 ? all->room[i] : 0;
-    if (all->may_not_take_over)
+        absent[i] = all->absent_us[i] > 0;
+    }
+    if (ps_copies_is_kept(map, node, absent))
+        (void)snprintf(why, sizeof(why),
+                       "a backup that has all of them is away, too, and is waited for as long: start either");
+    else if (all->may_not_take_over)
         (void)snprintf(why, sizeof(why),
                        "this node, which leads, has no checkpoint.directory: set one that all nodes see");
     else if (older != PS_CLUSTER_NO_NODE)
@@ -122,11 +130,24 @@ static void propose_map(struct ps_node_cluster *c, const struct ps_cluster_map *
 static void log_taken_over(const struct ps_node_cluster *c, const struct ps_cluster_map *map,
                            const struct ps_cluster_map *next)
 {
-    uint32_t count[PS_CLUSTER_NODES_MAX] = {0};
-    for (uint32_t p = 0; p < map->partition_count; p++)
-        if (next->restored_in[p] != map->restored_in[p])
+    uint32_t count[PS_CLUSTER_NODES_MAX] = {0}, promoted[PS_CLUSTER_NODES_MAX] = {0};
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        if (next->restored_in[p] == map->restored_in[p])
+            continue;
+        if (map->in_sync[p] && next->grant[p] == map->backup_grant[p])
+            promoted[map->owner[p]]++;
+        else
             count[map->owner[p]]++;
-    for (uint32_t i = 0; i < map->node_count; i++)
+    }
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        if (promoted[i] > 0)
+            mr_log_with(
+                MR_LOG_WARNING,
+                MR_LOG_FIELDS({"node", .text = map->nodes[i].name}, {"partitions", .number = promoted[i]}),
+                "promoted",
+                "cluster %s: node %.63s is away: its %u partition%s go on at their backups, in map epoch "
+                "%" PRIu64,
+                c->options.cluster, map->nodes[i].name, promoted[i], mr_plural(promoted[i]), next->epoch);
         if (count[i] > 0)
             mr_log_with(
                 MR_LOG_WARNING,
@@ -135,6 +156,7 @@ static void log_taken_over(const struct ps_node_cluster *c, const struct ps_clus
                 "cluster %s: node %.63s is away: its %u partition%s go to the others, in map epoch "
                 "%" PRIu64,
                 c->options.cluster, map->nodes[i].name, count[i], mr_plural(count[i]), next->epoch);
+    }
 }
 
 /* What the leader does next, if this node leads. */
@@ -154,6 +176,8 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
                                  .take_over_s = (uint32_t)c->node->config->cluster_take_over_s,
+                                 .replication = 1,
+                                 .drop_us = DROP_US,
                                  .room = c->room, /* a leader's view is whole */
                                  .may_not_take_over = c->save.commit == NULL,
                                  .forget_us = FORGET_US,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "ps/cluster/copies.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
 bool ps_node_cluster_loads_beside(struct ps_node_cluster *c)
@@ -92,6 +93,11 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
         memcpy(out->nodes[i].name, map->nodes[i].name, sizeof(out->nodes[i].name));
         memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
         memcpy(out->nodes[i].version, map->nodes[i].version.text, sizeof(out->nodes[i].version));
+    }
+    out->has_copies = map->replication > 1;
+    for (uint32_t i = 0; i < map->node_count && out->has_copies; i++) {
+        out->copies[i][MR_COPIES_BACKUPS] = ps_copies_held(map, i);
+        out->copies[i][MR_COPIES_UNCOPIED] = ps_copies_lacking(map, i);
     }
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
         const uint32_t p = ps_cluster_slot(slot);

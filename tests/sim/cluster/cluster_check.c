@@ -8,8 +8,9 @@ static void check_restored(struct world *w, const struct ps_cluster_map *map, ui
     const struct ps_cluster_move *move = ps_cluster_map_move(before, map->grant[p]);
     const bool is_first = before->owner[p] == PS_CLUSTER_NO_NODE;
     const bool is_moved = move != NULL && p >= move->first && p < (uint32_t)move->first + move->count;
-    const bool is_taken = !is_first && !is_moved && map->grant[p] != before->grant[p];
-    if (map->restored_in[p] != (is_taken ? map->epoch : before->restored_in[p]) ||
+    const bool is_promoted = before->in_sync[p] && map->grant[p] == before->backup_grant[p];
+    const bool is_taken = !is_first && !is_moved && !is_promoted && map->grant[p] != before->grant[p];
+    if (map->restored_in[p] != (is_taken || is_promoted ? map->epoch : before->restored_in[p]) ||
         map->restored_from[p] != (is_taken ? before->committed : before->restored_from[p]))
         fail(w, "map %llu says of partition %u that it was restored in %llu from %llu",
              (unsigned long long)map->epoch, p, (unsigned long long)map->restored_in[p],
@@ -46,6 +47,7 @@ void check_map(struct world *w, const struct ps_cluster_map *map)
         fail(w, "checkpoint %llu is said to be of step %llu", (unsigned long long)map->committed,
              (unsigned long long)map->committed_step);
     versions_check_map(w, map);
+    copies_check_map(w, map);
     w->counts.cuts += map->committed != before->committed;
     w->counts.moves += map->move_count > before->move_count;
     w->counts.cancelled += map->move_count < before->move_count && map->last_id == before->last_id &&
@@ -127,6 +129,9 @@ void check_end(struct world *w)
     for (uint32_t i = 0; i < w->node_count; i++)
         if (w->nodes[i].runs && w->nodes[i].member.map.epoch != map->epoch)
             fail(w, "node %u does not learn the map", i);
+    uint32_t without;
+    if (!copies_are_made(w, &without))
+        fail(w, "partition %u has no copy in sync", without);
     for (uint32_t p = 0; p < w->partition_count; p++) {
         uint32_t owner = NOBODY;
         for (uint32_t i = 0; i < w->node_count; i++)

@@ -88,10 +88,13 @@ static bool install(void *context, uint32_t partition, uint64_t move)
 {
     struct node *node = node_of(context);
     struct staged *staged = &node->staged[partition];
+    struct world *w = ((const struct context *)context)->w;
+    if (copies_adopt(w, (uint32_t)(node - w->nodes), partition, move))
+        return true;
     if (staged->move != move || !staged->is_complete)
         return false;
-    check_installed(((const struct context *)context)->w, partition, move, node->start_id,
-                    staged->state.length);
+    check_installed(w, partition, move, node->start_id, staged->state.length);
+    copies_check_state(w, partition, &staged->state, "a move");
     node->states[partition] = staged->state;
     *staged = (struct staged){0};
     return true;
@@ -125,6 +128,7 @@ static void try_cut(struct world *w, uint32_t i)
         part->states[p] = node->states[p];
     }
     node->part_is_taken = true;
+    copies_cut(w, i);
     tell_self(w, i, (struct message){.kind = PART_WRITTEN, .number = node->cut},
               sim_below(&w->rng, w->store_us_max));
 }
@@ -163,6 +167,7 @@ static struct ps_cluster_node describe(const struct world *w, uint32_t i)
                                    .start_id = w->nodes[i].start_id,
                                    .version = versions_of(w, w->nodes[i].start_id)};
     (void)snprintf(self.name, sizeof(self.name), "%c", 'a' + (int)i);
+    copies_describe(w, i, &self);
     return self;
 }
 
@@ -245,6 +250,8 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
         .rebalances = w->rebalances,
         .take_over_us = map->take_over_s != 0 && !node->is_older ? w->take_over_us : 0,
         .take_over_s = w->take_over_us != 0 && !node->is_older,
+        .replication = w->has_copies && !node->is_older ? 2 : 1,
+        .drop_us = w->drop_us,
         .forget_us = 4 * w->session_us,
         .parts_are_written = map->cut != 0 && parts_are_written(w, map),
         .cut_is_committed = map->cut != 0 && w->clusters[map->cut % CUTS_MAX] == map->cut,
@@ -259,6 +266,7 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
     case PS_LEADER_WAITS:
         break;
     case PS_LEADER_WRITES_MAP:
+        copies_check_proposal(w, map, &next, m, absent_us);
         (void)ps_member_propose(&node->member, &next);
         break;
     case PS_LEADER_COMMITS_CUT:
@@ -431,6 +439,15 @@ static void take_move_have(struct world *w, uint32_t i, const struct message *m)
 
 /* ---- calls ---- */
 
+/* Of a push that the partition has, perhaps for longer. */
+static enum call_status push_answer(struct world *w, uint32_t i, uint32_t p, uint32_t client, uint32_t step)
+{
+    if (!copies_may_answer(w, i, p, client, step))
+        return CALL_WAIT;
+    copies_answered(w, p, client, step);
+    return CALL_OK;
+}
+
 static enum call_status push(struct world *w, uint32_t i, const struct message *m)
 {
     struct node *node = &w->nodes[i];
@@ -440,7 +457,7 @@ static enum call_status push(struct world *w, uint32_t i, const struct message *
         return CALL_WAIT;
     check_execution(w, i, m->partition, m->grant, m->start_id);
     if (m->step <= s->upto[c])
-        return CALL_OK;
+        return push_answer(w, i, m->partition, c, m->step);
     if (m->step > s->upto[c] + 1)
         return CALL_GAP;
     s->upto[c] = m->step;
@@ -448,7 +465,7 @@ static enum call_status push(struct world *w, uint32_t i, const struct message *
         s->log[s->length++] = (struct push){.client = (uint8_t)c, .step = m->step};
     check_push(w, m->partition, s->length);
     try_cut(w, i);
-    return CALL_OK;
+    return push_answer(w, i, m->partition, c, m->step);
 }
 
 static void take_call(struct world *w, uint32_t i, const struct message *m)
@@ -497,6 +514,7 @@ static void take_loaded(struct world *w, uint32_t i, const struct message *m)
         if (part->cut == m->number && part->has[m->partition])
             node->states[m->partition] = part->states[m->partition];
     }
+    copies_loaded(w, m->partition, &node->states[m->partition]);
     ps_member_loaded(&node->member, m->partition, m->grant);
 }
 
@@ -516,6 +534,7 @@ static void tick(struct world *w, uint32_t i)
     if (node->member.writes && sim_chance(&w->rng, 100000))
         ps_member_map_written(&node->member, NULL, PS_PERHAPS_WRITTEN);
     try_cut(w, i);
+    copies_tick(w, i);
     tell_self(w, i, (struct message){.kind = TICK}, TICK_US / 2 + sim_below(&w->rng, TICK_US));
 }
 
@@ -548,6 +567,10 @@ void node_receive(struct world *w, const struct message *m)
     case MOVE_HAVE:
         take_move_have(w, i, m);
         break;
+    case COPY_DATA:
+    case COPY_HAVE:
+        copies_receive(w, i, m);
+        break;
     case TICK:
         tick(w, i);
         break;
@@ -558,6 +581,10 @@ void node_receive(struct world *w, const struct message *m)
         take_loaded(w, i, m);
         break;
     case PART_WRITTEN:
+        if (copies_part_waits(w, i)) {
+            tell_self(w, i, *m, TICK_US);
+            break;
+        }
         w->parts[i][m->number % CUTS_MAX].cut = m->number;
         break;
     case CLUSTER_WRITTEN:

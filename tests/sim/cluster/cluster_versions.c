@@ -8,7 +8,7 @@ void versions_draw(struct world *w, uint64_t seed)
 {
     struct sim_rng *rng = &w->versions_rng;
     rng->state = seed ^ UINT64_C(0x9e3779b97f4a7c15);
-    w->has_versions = seed >= VERSIONS_FIRST;
+    w->has_versions = seed >= COPIES_FIRST ? seed % 7 == 0 : seed >= VERSIONS_FIRST;
     for (uint32_t i = 0; i < w->node_count && w->has_versions; i++) {
         w->upgrade_us[i] = sim_below(rng, 4) == 0 ? 0 : sim_below(rng, w->calm_us);
         if (w->upgrade_us[i] > 0)
@@ -46,8 +46,10 @@ struct mr_peer_version versions_of(const struct world *w, uint64_t start_id)
 {
     if (w->has_versions && versions_is_older(w, start_id))
         return (struct mr_peer_version){.capabilities = 0};
-    return (struct mr_peer_version){
-        .capabilities = MR_CAN(TAKE_OVER) | (w->has_versions ? MR_CAN(ADAM_STEP) : 0), .text = "0.4.0"};
+    return (struct mr_peer_version){.capabilities = MR_CAN(TAKE_OVER) |
+                                                    (w->has_versions ? MR_CAN(ADAM_STEP) : 0) |
+                                                    (w->has_copies ? MR_CAN(COPIES) : 0),
+                                    .text = "0.4.0"};
 }
 
 /* Older processes do not know the fields with versions, and drop them from a map that they write. */

@@ -237,8 +237,9 @@ static bool is_settled(const struct world *w)
     for (uint32_t k = 0; k < map->node_count; k++)
         if (map->nodes[k].start_id != w->nodes[map->nodes[k].name[0] - 'a'].start_id)
             return false;
+    uint32_t without;
     return map->node_count == w->node_count && map->move_count == 0 && map->cut == 0 &&
-           features_are_settled(w);
+           features_are_settled(w) && copies_are_made(w, &without);
 }
 
 bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
@@ -250,6 +251,7 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     memset(w->generation_count, 0, sizeof(w->generation_count));
     memset(w->served, 0, sizeof(w->served));
     memset(w->answered, 0, sizeof(w->answered));
+    memset(w->acknowledged, 0, sizeof(w->acknowledged));
     w->heap_count = w->free_count = 0;
     w->last_start = 0;
     w->failed = w->wants_balance = w->wants_cut = false;
@@ -265,6 +267,7 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     w->load_fails_ppm = sim_chance(&w->loads_rng, 300000) ? (uint32_t)sim_below(&w->loads_rng, 600000) : 0;
     w->features_rng.state = w->rng.state ^ UINT64_C(0x5851f42d4c957f2d);
     memset(&w->catalogs[0], 0, sizeof(w->catalogs[0]));
+    copies_draw(w, seed);
     versions_draw(w, seed);
     w->rebalances = seed % 3 == 0;
     w->spare = w->node_count - (seed % 4 == 0 && w->node_count > 1 && !w->has_versions);

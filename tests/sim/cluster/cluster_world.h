@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ps/cluster/catalog_member.h"
+#include "ps/cluster/copies.h"
 #include "ps/cluster/leader.h"
 #include "ps/cluster/member.h"
 #include "tests/sim/sim_random.h"
@@ -29,6 +30,7 @@
 #define FEATURE_IDS_MAX       800u
 
 #define VERSIONS_FIRST     UINT64_C(1000000) /* seeds from here on have nodes of two versions */
+#define COPIES_FIRST       UINT64_C(2000000) /* and from here on copies, some of them of two versions, too */
 #define VERSION_STARTS_MAX 4096u
 
 /* What a partition has learnt: a number for each client up to which its pushes are in, and the pushes
@@ -79,7 +81,10 @@ enum kind {
     CALL_FEATURES,
     REPLY_FEATURES,
     FEATURES_TICK,
-    UPGRADE
+    UPGRADE,
+    /* copies */
+    COPY_DATA,
+    COPY_HAVE
 };
 
 struct message {
@@ -99,7 +104,7 @@ struct message {
     uint32_t partition;
     uint8_t step, status, outcome;
     uint8_t upto[CLIENTS_MAX];
-    /* MOVE_DATA, MOVE_HAVE */
+    /* MOVE_DATA, MOVE_HAVE; COPY_DATA, COPY_HAVE */
     uint16_t offset, length;
     bool is_last;
     struct push entries[8];
@@ -133,6 +138,18 @@ struct staged { /* what arrived by a move */
     uint64_t move;
     bool is_complete;
     struct state state;
+};
+
+struct copied {     /* what a backup has of a partition */
+    uint64_t grant; /* the number of the assignment by which it came; 0: nothing */
+    struct state state;
+};
+
+struct feed { /* how far the backup of a partition has come, as its owner knows */
+    uint64_t grant;
+    bool has_begun;
+    uint16_t position;
+    uint64_t behind_since_us; /* 0: it has everything */
 };
 
 /* A node's features, in place of tables, and calls for them. */
@@ -185,8 +202,11 @@ struct node {
     struct state states[PARTITIONS_MAX];
     uint64_t failed[PARTITIONS_MAX]; /* grants under which they could not be loaded */
     struct staged staged[PARTITIONS_MAX];
-    uint64_t cut, cut_step; /* gate: calls beyond wait; 0: none */
-    bool part_is_taken;     /* and the gate is open again */
+    struct copied copies[PARTITIONS_MAX];
+    struct feed feeds[PARTITIONS_MAX];
+    uint16_t part_length[PARTITIONS_MAX]; /* how much of a partition the newest part of a checkpoint has */
+    uint64_t cut, cut_step;               /* gate: calls beyond wait; 0: none */
+    bool part_is_taken;                   /* and the gate is open again */
     struct sending {
         uint64_t move;
         bool is_last;
@@ -216,8 +236,12 @@ struct world {
     uint64_t computing_us_max; /* between two steps of a client */
     uint64_t session_us;
     uint64_t take_over_us;
-    bool rebalances; /* a node that owns nothing gets its share by itself */
-    uint32_t spare;  /* the node that is one; node_count: none */
+    bool rebalances;               /* a node that owns nothing gets its share by itself */
+    uint32_t spare;                /* the node that is one; node_count: none */
+    bool has_copies, answers_wait; /* replication 2; and copies = sync */
+    struct sim_rng copies_rng;
+    uint32_t host_count;
+    uint64_t drop_us;
     struct sim_rng loads_rng;
     uint32_t load_fails_ppm; /* of what is taken over */
     uint64_t store_us_max;   /* what a file takes */
@@ -255,13 +279,15 @@ struct world {
     uint32_t generation_count[PARTITIONS_MAX];
     uint32_t served[PARTITIONS_MAX];
     uint32_t answered[PARTITIONS_MAX]; /* pushes that this generation had answered */
+    /* with copies: the pushes that were answered, a bit for each step, but for those that may be lost */
+    uint64_t acknowledged[PARTITIONS_MAX][CLIENTS_MAX];
     uint32_t heap_count;
     uint32_t heap[MESSAGES_MAX];
     uint32_t free_count;
     uint32_t free_list[MESSAGES_MAX];
     struct message messages[MESSAGES_MAX];
     struct counts {
-        uint64_t moves, cancelled, cuts, restarts, take_overs, replayed;
+        uint64_t moves, cancelled, cuts, restarts, take_overs, replayed, promotions, synced;
     } counts;
     char *why;
     size_t why_bytes;
@@ -326,6 +352,30 @@ enum mr_status versions_use(struct world *w, uint32_t i, uint64_t needs);
 void versions_propose(struct world *w, uint32_t i, const struct ps_cluster_map *map);
 void versions_check_map(struct world *w, const struct ps_cluster_map *map);
 void versions_check_feature(struct world *w, const struct mr_feature *feature);
+
+/* ---- cluster_copies.c ---- */
+
+void copies_draw(struct world *w, uint64_t seed);
+void copies_describe(const struct world *w, uint32_t i, struct ps_cluster_node *self);
+/* A node, now and then: it sends its backups what they lack, and proposes which are in sync. */
+void copies_tick(struct world *w, uint32_t i);
+void copies_receive(struct world *w, uint32_t i, const struct message *m);
+/* May a push be answered that the partition has? */
+bool copies_may_answer(const struct world *w, uint32_t i, uint32_t p, uint32_t client, uint32_t step);
+void copies_answered(struct world *w, uint32_t p, uint32_t client, uint32_t step);
+/* The node has been promoted: does it have what came under this grant? */
+bool copies_adopt(struct world *w, uint32_t i, uint32_t p, uint64_t grant);
+/* A partition is as in this state now: what it lacks is lost, as it may be. Or it may not be. */
+void copies_loaded(struct world *w, uint32_t p, const struct state *s);
+void copies_check_state(struct world *w, uint32_t p, const struct state *s, const char *what);
+/* The node has cut; must its part wait for backups? */
+void copies_cut(struct world *w, uint32_t i);
+bool copies_part_waits(const struct world *w, uint32_t i);
+void copies_check_map(struct world *w, const struct ps_cluster_map *map);
+void copies_check_proposal(struct world *w, const struct ps_cluster_map *before,
+                           const struct ps_cluster_map *next, const struct message *view,
+                           const uint64_t absent_us[PS_CLUSTER_NODES_MAX]);
+bool copies_are_made(const struct world *w, uint32_t *without);
 
 /* ---- cluster_check.c: the promises ---- */
 

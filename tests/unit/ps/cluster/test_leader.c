@@ -1,8 +1,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <cmocka.h>
 
+#include "ps/cluster/copies.h"
 #include "ps/cluster/leader.h"
 
 static struct ps_cluster_map map, next;
@@ -40,6 +42,7 @@ static int set_up(void **state)
                                    .registered_count = 2,
                                    .absent_us = absent_us,
                                    .nodes_wanted = 2,
+                                   .replication = 1,
                                    .drained = drained};
     assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* all of it is one change */
     return 0;
@@ -284,6 +287,123 @@ static void test_what_is_in_the_store_is_committed_before_a_restart_is_noted(voi
     assert_int_equal(map.nodes[1].start_id, 77);
 }
 
+/* a, b and c on hosts of their own, with 4 partitions each, all of which are copied. */
+static int three_with_copies(void **state)
+{
+    (void)set_up(state);
+    ps_cluster_map_init(&map, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        nodes[i].host[0] = (char)('1' + (int)i);
+        nodes[i].version.capabilities = MR_CAPABILITIES;
+    }
+    view.registered_count = view.nodes_wanted = 3;
+    view.replication = 2;
+    view.take_over_s = 1;
+    view.take_over_us = 100;
+    view.drop_us = 50;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* all of it is one change */
+    assert_int_equal(map.replication, 2);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* and this is the backups */
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t grants[PS_CLUSTER_PARTITIONS_MAX];
+        assert_int_equal(ps_copies_held(&map, i), 4);
+        memcpy(grants, map.backup_grant, sizeof(grants));
+        assert_true(ps_copies_set_sync(&map, i, grants, true));
+    }
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    return 0;
+}
+
+/* Node a has no session, or another process has. */
+static void lose_a(void)
+{
+    view.registered = nodes + 1;
+    view.registered_count = 2;
+    absent_us[0] = 1;
+}
+
+static void test_backups_go_on_at_once(void **state)
+{
+    (void)state;
+    lose_a();
+    view.may_not_take_over = true; /* no checkpoint is needed */
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 6);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* new backups */
+    assert_int_equal(ps_copies_held(&map, 0), 4);   /* a may be back soon */
+    assert_int_equal(ps_copies_held(&map, 1) + ps_copies_held(&map, 2), 8);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    absent_us[0] = 51;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_copies_held(&map, 0), 0);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_copies_held(&map, 1) + ps_copies_held(&map, 2), 12);
+}
+
+/* It has nothing of what it owned, and the backups have all. */
+static void test_backups_go_on_before_the_owner_starts_again(void **state)
+{
+    (void)state;
+    nodes[0].start_id++;
+    nodes[0].session++;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_true(map.nodes[0].start_id != nodes[0].start_id);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_true(map.nodes[0].start_id == nodes[0].start_id);
+    assert_int_equal(ps_copies_held(&map, 0), 0); /* what the process before it followed */
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_copies_held(&map, 0) + ps_copies_held(&map, 1) + ps_copies_held(&map, 2), 12);
+}
+
+/* They are back with all, or gone after take_over_s. */
+static void test_backups_that_are_away_are_waited_for(void **state)
+{
+    (void)state;
+    view.registered = nodes + 2;
+    view.registered_count = 1;
+    absent_us[0] = 200;
+    absent_us[1] = 20;
+    while (lead() == PS_LEADER_WRITES_MAP) /* c goes on with what it has */
+        continue;
+    assert_int_equal(ps_cluster_map_load(&map, 0), 2);
+    nodes[0].start_id++; /* nor does a begin again from a checkpoint */
+    struct ps_cluster_node there[2] = {nodes[0], nodes[2]};
+    view.registered = there;
+    view.registered_count = 2;
+    absent_us[0] = 0;
+    struct ps_cluster_map before = map;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    absent_us[1] = 101;
+    while (lead() == PS_LEADER_WRITES_MAP)
+        continue;
+    assert_true(map.nodes[0].start_id == nodes[0].start_id);
+    map = before;
+    there[0] = nodes[1]; /* b is back with what it had, and a is not */
+    absent_us[0] = 200;
+    absent_us[1] = 0;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    for (uint32_t p = 0; p < 12; p++)
+        assert_true(map.restored_from[p] == 0 && map.owner[p] != 0);
+}
+
+/* Whatever has come under the name: the copy is not there any more. */
+static void test_copies_of_a_process_that_is_gone_are_made_elsewhere(void **state)
+{
+    (void)state;
+    nodes[0].start_id++;
+    nodes[0].version.capabilities = 0; /* and is not admitted */
+    while (lead() == PS_LEADER_WRITES_MAP)
+        continue;
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_copies_held(&map, 0), 0);
+    assert_int_equal(ps_copies_held(&map, 1) + ps_copies_held(&map, 2), 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +421,10 @@ int main(void)
         cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),
         cmocka_unit_test_setup(test_a_late_checkpoint_is_given_up_unless_it_is_there, set_up),
         cmocka_unit_test_setup(test_what_is_in_the_store_is_committed_before_a_restart_is_noted, set_up),
+        cmocka_unit_test_setup(test_backups_go_on_at_once, three_with_copies),
+        cmocka_unit_test_setup(test_backups_go_on_before_the_owner_starts_again, three_with_copies),
+        cmocka_unit_test_setup(test_backups_that_are_away_are_waited_for, three_with_copies),
+        cmocka_unit_test_setup(test_copies_of_a_process_that_is_gone_are_made_elsewhere, three_with_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

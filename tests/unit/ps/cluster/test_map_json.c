@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "ps/cluster/copies.h"
 #include "ps/cluster/map_json.h"
 
 static struct ps_cluster_map map, again;
@@ -54,6 +55,7 @@ static void expect_same(void)
         assert_true(again.nodes[i].session == map.nodes[i].session);
         assert_int_equal(again.nodes[i].session_ms, map.nodes[i].session_ms);
         assert_int_equal(again.nodes[i].is_spare, map.nodes[i].is_spare);
+        assert_string_equal(again.nodes[i].host, map.nodes[i].host);
         assert_memory_equal(&again.nodes[i].version, &map.nodes[i].version, sizeof(map.nodes[i].version));
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
@@ -61,6 +63,10 @@ static void expect_same(void)
     assert_memory_equal(again.restored_in, map.restored_in, sizeof(map.restored_in));
     assert_memory_equal(again.restored_from, map.restored_from, sizeof(map.restored_from));
     assert_int_equal(again.take_over_s, map.take_over_s);
+    assert_int_equal(again.replication, map.replication);
+    assert_memory_equal(again.backup, map.backup, sizeof(map.backup));
+    assert_memory_equal(again.backup_grant, map.backup_grant, sizeof(map.backup_grant));
+    assert_memory_equal(again.in_sync, map.in_sync, sizeof(map.in_sync));
     assert_memory_equal(again.drained, map.drained, sizeof(map.drained));
     assert_int_equal(again.balances, map.balances);
     assert_int_equal(again.balances_when_asked, map.balances_when_asked);
@@ -170,6 +176,28 @@ static void test_take_overs_are_read_as_they_were_written(void **state)
     expect_same();
 }
 
+static void test_copies_are_read_as_they_were_written(void **state)
+{
+    uint64_t grants[PS_CLUSTER_PARTITIONS_MAX];
+    (void)state;
+    expect_text("replication", false);
+    expect_text("backup", false);
+    expect_text("host", false);
+    for (uint32_t i = 0; i < map.node_count; i++)
+        map.nodes[i].version = (struct mr_peer_version){.capabilities = MR_CAPABILITIES, .text = "0.4.0"};
+    assert_true(ps_copies_set_replication(&map, 2));
+    (void)snprintf(map.nodes[1].host, sizeof(map.nodes[1].host), "rack \"7\"");
+    expect_same();
+    expect_text("\"replication\":2", true);
+    assert_true(ps_copies_assign(&map, everybody, NULL));
+    expect_same();
+    memset(grants, 0, sizeof(grants));
+    for (uint32_t p = 0; p < map.partition_count; p += 3)
+        grants[p] = map.backup_grant[p];
+    assert_true(ps_copies_set_sync(&map, 1, grants, true));
+    expect_same();
+}
+
 /* The most that a map can be: every partition's owner is another one than its neighbour's. */
 static void test_the_largest_map_fits_a_znode(void **state)
 {
@@ -186,9 +214,12 @@ static void test_the_largest_map_fits_a_znode(void **state)
     for (uint32_t p = 0; p < PS_CLUSTER_PARTITIONS_MAX; p++) {
         map.owner[p] = (uint16_t)(p % map.node_count);
         map.grant[p] = map.restored_in[p] = map.restored_from[p] = UINT64_C(1000000000) + p;
+        map.backup[p] = (uint16_t)((p + 1) % map.node_count);
+        map.backup_grant[p] = map.grant[p];
     }
     map.last_id = map.epoch = UINT64_C(1000000000) + PS_CLUSTER_PARTITIONS_MAX;
-    map.needs = MR_CAN(TAKE_OVER);
+    map.needs = MR_CAN(TAKE_OVER) | MR_CAN(COPIES);
+    map.replication = 2;
     char *json = ps_cluster_map_json(&map);
     assert_true(strlen(json) < 1000u * 1000u); /* ZooKeeper's jute.maxbuffer is 1 MB less some bytes */
     free(json);
@@ -243,6 +274,10 @@ static void test_nodes_are_read_as_they_were_written(void **state)
 #define TAIL "\"committed\":{\"id\":0,\"step\":0},\"cut\":{\"id\":0,\"step\":0}}"
 #define ALL  "\"owners\":[{\"first\":0,\"count\":8,\"node\":\"a\",\"grant\":1}],"
 
+#define BACKUP(backup)                                                                                       \
+    "\"owners\":[{\"first\":0,\"count\":8,\"node\":\"a\",\"grant\":1,\"backup\":" backup                     \
+    "}],\"moves\":[]," TAIL
+
 static void test_what_is_no_map_is_refused(void **state)
 {
     static const struct {
@@ -271,6 +306,13 @@ static void test_what_is_no_map_is_refused(void **state)
         {HEAD NODES ",\"owners\":[{\"first\":0,\"count\":2,\"node\":\"a\",\"grant\":1},"
                     "{\"first\":1,\"count\":2,\"node\":\"b\",\"grant\":1}],\"moves\":[]," TAIL,
          "first: has two owners"},
+        {HEAD NODES "," BACKUP("[0,1,0]"), "backup: is not another node"}, /* its own */
+        {HEAD NODES "," BACKUP("[2,1,0]"), "backup: is not another node"},
+        {HEAD NODES "," BACKUP("[1,0,0]"), "backup: is not another node"},
+        {HEAD NODES "," BACKUP("[1,10,0]"), "backup: is not another node"},
+        {HEAD NODES "," BACKUP("[1,1,2]"), "backup: is not another node"},
+        {HEAD NODES "," BACKUP("[1,1]"), "backup: is not another node"},
+        {HEAD NODES "," BACKUP("{}"), "backup: is not another node"},
         {HEAD NODES "," ALL
                     "\"moves\":[{\"id\":2,\"first\":0,\"count\":1,\"from\":\"b\",\"to\":\"a\"}]," TAIL,
          "from: does not own what is moved"},
@@ -303,6 +345,7 @@ int main(void)
         cmocka_unit_test_setup(test_what_is_in_use_makes_another_format, three_nodes),
         cmocka_unit_test_setup(test_what_is_not_known_is_refused, three_nodes),
         cmocka_unit_test_setup(test_take_overs_are_read_as_they_were_written, three_nodes),
+        cmocka_unit_test_setup(test_copies_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test_setup(test_the_largest_map_fits_a_znode, three_nodes),
         cmocka_unit_test_setup(test_nodes_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test(test_what_is_no_map_is_refused),

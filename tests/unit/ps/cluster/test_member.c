@@ -4,6 +4,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "ps/cluster/copies.h"
 #include "ps/cluster/member.h"
 
 #define PARTITIONS 4u
@@ -425,6 +426,95 @@ static void test_it_cuts_once_it_has_all_that_it_owns(void **state)
     assert_int_equal(asked.cancelled, 1);
 }
 
+/* Partition 0 has b as its backup. */
+static void back_up(void)
+{
+    map.replication = 2;
+    map.backup[0] = 1;
+    map.backup_grant[0] = ++map.last_id;
+    map.epoch++;
+    take();
+}
+
+static struct ps_cluster_map say(bool is_in_sync)
+{
+    uint64_t grants[PS_CLUSTER_PARTITIONS_MAX] = {0};
+    struct ps_cluster_map next = m.map;
+    grants[0] = map.backup_grant[0];
+    assert_true(ps_copies_set_sync(&next, 0, grants, is_in_sync));
+    return next;
+}
+
+static void test_answers_wait_for_a_backup_from_the_proposal_on(void **state)
+{
+    (void)state;
+    back_up();
+    assert_false(ps_member_answer_waits(&m, 0));
+    const struct ps_cluster_map next = say(true);
+    assert_true(ps_member_propose(&m, &next));
+    assert_true(ps_member_answer_waits(&m, 0)); /* it may be in force, and the backup be promoted */
+    assert_false(ps_member_answer_waits(&m, 1));
+    ps_member_map_written(&m, &next, PS_WRITTEN);
+    map = next;
+    assert_true(ps_member_answer_waits(&m, 0));
+    const struct ps_cluster_map alone = say(false);
+    assert_true(ps_member_propose(&m, &alone));
+    assert_true(ps_member_answer_waits(&m, 0)); /* and no answer is given alone before it is known */
+    ps_member_map_written(&m, &alone, PS_WRITTEN);
+    assert_false(ps_member_answer_waits(&m, 0));
+}
+
+static void test_answers_wait_while_it_is_unknown_whether_a_backup_is_in_sync(void **state)
+{
+    (void)state;
+    back_up();
+    const struct ps_cluster_map next = say(true);
+    assert_true(ps_member_propose(&m, &next));
+    ps_member_map_written(&m, &next, PS_PERHAPS_WRITTEN);
+    assert_true(ps_member_answer_waits(&m, 0));
+    take(); /* it is not written yet, and may be later */
+    assert_false(m.asks);
+    assert_true(ps_member_answer_waits(&m, 0));
+    map.epoch++; /* something else was: now it never will be */
+    take();
+    assert_false(ps_member_answer_waits(&m, 0));
+}
+
+static void test_no_answer_waits_for_the_backup_of_another_owner(void **state)
+{
+    (void)state;
+    map.replication = 2;
+    map.backup[2] = 0;
+    map.backup_grant[2] = ++map.last_id;
+    map.in_sync[2] = true;
+    map.epoch++;
+    take();
+    assert_false(ps_member_answer_waits(&m, 2));
+}
+
+/* It has what came under the number of the assignment, as what came by a move of that number. */
+static void test_a_backup_that_is_promoted_serves_what_it_has(void **state)
+{
+    bool there[PS_CLUSTER_NODES_MAX] = {true};
+    (void)state;
+    map.replication = 2;
+    map.backup[2] = 0;
+    map.backup_grant[2] = ++map.last_id;
+    map.in_sync[2] = true;
+    map.epoch++;
+    take();
+    assert_int_equal(serves(2, 0), PS_MEMBER_OTHER_OWNER);
+    assert_true(ps_copies_promote(&map, 1, there));
+    arrived = true;
+    const uint32_t loads = asked.loads;
+    take();
+    assert_int_equal(asked.installed, 1);
+    assert_int_equal(asked.loads, loads);
+    ps_member_confirmed(&m, SESSION, 10);
+    assert_int_equal(serves(2, 11), PS_MEMBER_SERVES);
+    assert_int_equal(map.owner[3], 1); /* which had no backup */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +534,10 @@ int main(void)
         cmocka_unit_test_setup(test_a_target_ends_as_the_map_says, set_up),
         cmocka_unit_test_setup(test_one_that_waits_leaves_nothing_when_it_ends, set_up),
         cmocka_unit_test_setup(test_it_cuts_once_it_has_all_that_it_owns, set_up),
+        cmocka_unit_test_setup(test_answers_wait_for_a_backup_from_the_proposal_on, set_up),
+        cmocka_unit_test_setup(test_answers_wait_while_it_is_unknown_whether_a_backup_is_in_sync, set_up),
+        cmocka_unit_test_setup(test_no_answer_waits_for_the_backup_of_another_owner, set_up),
+        cmocka_unit_test_setup(test_a_backup_that_is_promoted_serves_what_it_has, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
