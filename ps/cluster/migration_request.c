@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "ps/cluster/copies.h"
 
 __attribute__((format(printf, 2, 3))) static enum ps_migration_request_state
 request_fail(char *text, const char *format, ...)
@@ -229,8 +230,14 @@ static enum ps_migration_request_state request_take_over(const struct ps_cluster
     if (lacking != PS_CLUSTER_NO_NODE)
         return request_fail(text, "node %s has a version that cannot take over: upgrade it",
                             map->nodes[lacking].name);
+    if (r->has_no_directory)
+        return request_fail(
+            text,
+            "this node has no checkpoint.directory, so there is no checkpoint that the others "
+            "could load what node %s owns from: set one that all nodes see, or start node %s",
+            r->from, r->from);
     r->is_known = true;
-    if (map->cut != 0)
+    if (map->cut != 0 || ps_copies_is_kept(map, node, present)) /* the leader promotes its backups */
         return PS_REQUEST_WAITS;
     *next = *map;
     return ps_cluster_map_take_over(next, node, present, r->room)

@@ -17,6 +17,7 @@ struct ps_migration_request {
     uint64_t id; /* to cancel; 0: all */
     /* Of a take-over: how many partitions each node of the map can take; NULL: any number. */
     const uint32_t *room;
+    bool has_no_directory; /* the node that was asked has none for checkpoints: nobody could load anything */
     /* Found out from the first map that it is compared with: the node to be forgotten is there, and what is
      * to move. */
     bool is_known;

@@ -425,6 +425,7 @@ bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_
     if (n->request.kind == MR_MOVE_TAKE_OVER && !ps_node_cluster_knows_room(c, view))
         return false;
     n->request.room = c->room;
+    n->request.has_no_directory = c->save.commit == NULL;
     n->request_state = ps_migration_request_propose(map, c->present, &n->request, next, n->request_text);
     n->request.room = NULL;
     n->request_epoch = map->epoch;

@@ -250,6 +250,11 @@ static void test_what_a_dead_node_owns_is_taken_over_by_hand(void **state)
     assert_int_equal(request_ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node c is there"));
     present[2] = false;
+    request.has_no_directory = true;
+    assert_int_equal(request_ask(), PS_REQUEST_FAILED);
+    assert_non_null(strstr(text, "this node has no checkpoint.directory"));
+    assert_non_null(strstr(text, "or start node c"));
+    request.has_no_directory = false;
     request.room = none;
     assert_int_equal(request_ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "no room for the 4 partitions of node c"));
@@ -257,6 +262,10 @@ static void test_what_a_dead_node_owns_is_taken_over_by_hand(void **state)
     assert_true(ps_cluster_map_begin_cut(&map, 5));
     assert_int_equal(request_ask(), PS_REQUEST_WAITS);
     assert_true(ps_cluster_map_cancel_cut(&map, map.cut));
+    map.backup[8] = 0;
+    map.in_sync[8] = true;
+    assert_int_equal(request_ask(), PS_REQUEST_WAITS); /* until the leader has promoted it */
+    ps_cluster_map_end_copy(&map, 8);
     assert_int_equal(request_ask(), PS_REQUEST_WRITES);
     assert_int_equal(ps_cluster_map_load(&map, 0), 6);
     assert_int_equal(map.restored_in[8], map.epoch);
