@@ -144,7 +144,7 @@ static void log_taken_over(const struct ps_node_cluster *c, const struct ps_clus
             mr_log_with(
                 MR_LOG_WARNING,
                 MR_LOG_FIELDS({"node", .text = map->nodes[i].name}, {"partitions", .number = promoted[i]}),
-                "promoted",
+                "backups_go_on",
                 "cluster %s: node %.63s is away: its %u partition%s go on at their backups, in map epoch "
                 "%" PRIu64,
                 c->options.cluster, map->nodes[i].name, promoted[i], mr_plural(promoted[i]), next->epoch);
