@@ -183,23 +183,7 @@ void copies_receive(struct world *w, uint32_t i, const struct message *m)
     }
 }
 
-bool copies_adopt(struct world *w, uint32_t i, uint32_t p, uint64_t grant)
-{
-    struct node *node = &w->nodes[i];
-    struct copied *copy = &node->copies[p];
-    if (copy->grant != grant)
-        return false;
-    if (w->answers_wait)
-        copies_check_state(w, p, &copy->state, "its backup");
-    copies_loaded(w, p, &copy->state);
-    node->states[p] = copy->state;
-    *copy = (struct copied){0};
-    return true;
-}
-
-/* ---- the promises ---- */
-
-void copies_check_state(struct world *w, uint32_t p, const struct state *s, const char *what)
+static void check_state(struct world *w, uint32_t p, const struct state *s, const char *what)
 {
     for (uint32_t c = 0; c < w->client_count && w->has_copies; c++)
         for (uint32_t step = 1; step <= w->steps; step++)
@@ -208,11 +192,31 @@ void copies_check_state(struct world *w, uint32_t p, const struct state *s, cons
                      what, step, c);
 }
 
-void copies_loaded(struct world *w, uint32_t p, const struct state *s)
+void copies_begin(struct world *w, uint32_t i, uint32_t p, const struct state *s, const char *what)
 {
+    const struct ps_cluster_map *map = &w->maps[w->coordinator.epoch];
+    const struct ps_member *m = &w->nodes[i].member;
+    if (map->grant[p] != m->map.grant[p] || map->nodes[map->owner[p]].start_id != w->nodes[i].start_id)
+        return; /* it goes by an older map, and will not serve it */
+    if (what != NULL)
+        check_state(w, p, s, what);
     for (uint32_t c = 0; c < w->client_count; c++)
         w->acknowledged[p][c] &= (UINT64_C(2) << s->upto[c]) - 1;
 }
+
+bool copies_adopt(struct world *w, uint32_t i, uint32_t p, uint64_t grant)
+{
+    struct node *node = &w->nodes[i];
+    struct copied *copy = &node->copies[p];
+    if (copy->grant != grant)
+        return false;
+    copies_begin(w, i, p, &copy->state, w->answers_wait ? "its backup" : NULL);
+    node->states[p] = copy->state;
+    *copy = (struct copied){0};
+    return true;
+}
+
+/* ---- the promises ---- */
 
 /* The node whose process the map names, if that runs. */
 static uint32_t running(const struct world *w, const struct ps_cluster_map *map, uint32_t node)
@@ -262,7 +266,7 @@ static void check_promoted(struct world *w, const struct ps_cluster_map *before,
     if (copy->grant != map->grant[p])
         fail(w, "node %u is promoted for partition %u, and has nothing of it", i, p);
     else if (w->answers_wait)
-        copies_check_state(w, p, &copy->state, "its backup");
+        check_state(w, p, &copy->state, "its backup");
 }
 
 void copies_check_map(struct world *w, const struct ps_cluster_map *map)

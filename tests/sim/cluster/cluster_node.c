@@ -94,7 +94,7 @@ static bool install(void *context, uint32_t partition, uint64_t move)
     if (staged->move != move || !staged->is_complete)
         return false;
     check_installed(w, partition, move, node->start_id, staged->state.length);
-    copies_check_state(w, partition, &staged->state, "a move");
+    copies_begin(w, (uint32_t)(node - w->nodes), partition, &staged->state, "a move");
     node->states[partition] = staged->state;
     *staged = (struct staged){0};
     return true;
@@ -514,7 +514,7 @@ static void take_loaded(struct world *w, uint32_t i, const struct message *m)
         if (part->cut == m->number && part->has[m->partition])
             node->states[m->partition] = part->states[m->partition];
     }
-    copies_loaded(w, m->partition, &node->states[m->partition]);
+    copies_begin(w, i, m->partition, &node->states[m->partition], NULL);
     ps_member_loaded(&node->member, m->partition, m->grant);
 }
 

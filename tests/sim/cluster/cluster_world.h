@@ -365,9 +365,9 @@ bool copies_may_answer(const struct world *w, uint32_t i, uint32_t p, uint32_t c
 void copies_answered(struct world *w, uint32_t p, uint32_t client, uint32_t step);
 /* The node has been promoted: does it have what came under this grant? */
 bool copies_adopt(struct world *w, uint32_t i, uint32_t p, uint64_t grant);
-/* A partition is as in this state now: what it lacks is lost, as it may be. Or it may not be. */
-void copies_loaded(struct world *w, uint32_t p, const struct state *s);
-void copies_check_state(struct world *w, uint32_t p, const struct state *s, const char *what);
+/* The node begins with this state of a partition. It may lack what was answered for, unless it comes from
+ * `what`, NULL: which may have lost something. */
+void copies_begin(struct world *w, uint32_t i, uint32_t p, const struct state *s, const char *what);
 /* The node has cut; must its part wait for backups? */
 void copies_cut(struct world *w, uint32_t i);
 bool copies_part_waits(const struct world *w, uint32_t i);
