@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* In a child that the process `test` has forked: it is killed when that ends. */
+/* In a child that the process `test` has forked: it is killed when the thread that did so ends. */
 static inline void end_with_test(pid_t test)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);

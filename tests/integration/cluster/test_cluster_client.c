@@ -3,7 +3,6 @@
  * MILLRACE_AWAY_S: for how long, two sessions unless set. MILLRACE_MOVES: how often a node is drained, twice
  * unless set. MILLRACE_KILLS: how many moves at random, most with a kill; MILLRACE_SEED: which. By hand, as
  * each takes some seconds. */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -468,12 +467,6 @@ static void wait_until_still(struct load *l, struct mr_client *control)
     }
 }
 
-static void *start_node(void *arg)
-{
-    cluster_node_start(arg, millraced);
-    return NULL;
-}
-
 /* The node that gives, one that takes, or the leader, whichever it is, dies while partitions move, and comes
  * back empty: what it had is pushed again. Each call ends well, and each push is applied once. */
 static void test_nodes_are_killed_while_partitions_move(void **state)
@@ -497,11 +490,9 @@ static void test_nodes_are_killed_while_partitions_move(void **state)
         load_for(&load, drawn(&seed, 150));
         if (drawn(&seed, 3) > 0) {
             struct cluster_node *victim = &nodes[drawn(&seed, 2) == 0 ? from : drawn(&seed, NODES)];
-            pthread_t starter;
             cluster_node_kill(victim);
-            assert_int_equal(pthread_create(&starter, NULL, start_node, victim), 0);
+            cluster_node_start(victim, millraced);
             load_for(&load, PAUSE_MS); /* calls may have to wait for the node that is away */
-            assert_int_equal(pthread_join(starter, NULL), 0);
         }
         wait_until_still(&load, control);
     }
