@@ -36,7 +36,7 @@ LAYOUTS = {
     "dataplane/wire/format/message.h": DATA,
     "dataplane/wire/format/mr_feature.h": DATA,
     "dataplane/wire/format/mr_tensor.h": DATA,
-    "dataplane/wire/format/mr_mark.h": DATA,
+    "dataplane/wire/format/mr_annotation.h": DATA,
     "dataplane/wire/format/mr_tolerance.h": WHOLE,
     "dataplane/wire/format/cluster.h": WHOLE,
     "dataplane/wire/format/move.h": WHOLE,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "millrace.h"
 #include "mr_histogram.h"
-#include "mr_mark.h"
+#include "mr_annotation.h"
 #include "mr_tolerance.h"
 
 #ifdef __cplusplus
@@ -65,16 +65,18 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
  * operator. */
 MR_API enum mr_status mr_facts(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                void (*visit)(void *arg, const char *name, const char *value), void *arg);
-/* Marks this time for recordings (millrace perf record): a line of UTF-8, at most 143 bytes, such as
- * "epoch 3". The node keeps its last 256 marks. Core 0. MR_INVALID_ARGUMENT. */
-MR_API enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text);
-/* Calls `visit`, on this thread, with the marks after number `since` of the node that has the core, the
- * oldest first: those that clients set, and, for operators, what the node's log says at level info and above.
- * A mark is valid until `visit` returns. Writes the number of the newest, and how many after `since` were
- * forgotten before they were read. `visit`, `last` and `missed` may be NULL. */
-MR_API enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
-                               uint64_t since, uint64_t *last, uint64_t *missed,
-                               void (*visit)(void *arg, const struct mr_mark *mark), void *arg);
+/* Annotates this time for recordings (millrace perf record): a line of UTF-8, at most 143 bytes, such as
+ * "epoch 3". The node keeps its last 256 annotations. Core 0. MR_INVALID_ARGUMENT. */
+MR_API enum mr_status mr_annotate(struct mr_client *client, const struct mr_options *options,
+                                  const char *text);
+/* Calls `visit`, on this thread, with the annotations after number `since` of the node that has the core,
+ * the oldest first: those that clients set, and, for operators, what the node's log says at level info and
+ * above. An annotation is valid until `visit` returns. Writes the number of the newest, and how many after
+ * `since` were forgotten before they were read. `visit`, `last` and `missed` may be NULL. */
+MR_API enum mr_status mr_annotations(struct mr_client *client, const struct mr_options *options,
+                                     uint32_t core, uint64_t since, uint64_t *last, uint64_t *missed,
+                                     void (*visit)(void *arg, const struct mr_annotation *annotation),
+                                     void *arg);
 /* A call that a core has served. Its time goes from the arrival of the last of its request until the last of
  * its answer has gone to the port, or until the client wants it no more. The phases are those of
  * mr_latencies(), but for a long call that waits for its turn behind others: that is wait here, and work

@@ -53,7 +53,7 @@ struct ps_node {
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault;           /* prefaults the arenas' memory; NULL: nothing is prefaulted */
     struct ps_facts *_Atomic facts;         /* NULL: nothing is known yet */
-    struct ps_marks *marks;                 /* NULL: none are kept */
+    struct ps_annotations *annotations;     /* NULL: none are kept */
     struct mr_trace *trace;                 /* of long calls; NULL: none */
     struct ps_rpc *rpc;                     /* core 0's; NULL: the node takes no part in remote calls */
     struct mr_named_parameters *parameters; /* of remote calls, with names; NULL: none are kept */

@@ -17,7 +17,7 @@
 #include "ps/node_cluster/node_cluster.h"
 #include "ps/core/core.h"
 #include "ps/core/facts.h"
-#include "ps/core/marks.h"
+#include "ps/core/annotations.h"
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
 #include "ps/server/drop_log.h"
@@ -347,7 +347,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     if (!mr_trace_close(node->trace, error, sizeof(error)))
         mr_log_warning("trace_not_written", "%s", error);
     mr_log_listen(NULL, NULL);
-    ps_marks_destroy(node->marks);
+    ps_annotations_destroy(node->annotations);
     ps_facts_destroy(node->facts);
     free(server);
 }
@@ -368,10 +368,10 @@ void ps_server_leave_cores(const struct ps_config *config)
         ps_cpu_affinity_avoid(pthread_self(), cpus, (uint32_t)named);
 }
 
-/* What the log says is a mark, too. */
-static void hear_log(void *marks, const char *event, const char *message)
+/* What the log says is an annotation, too. */
+static void hear_log(void *annotations, const char *event, const char *message)
 {
-    ps_marks_add(marks, event, "", message);
+    ps_annotations_add(annotations, event, "", message);
 }
 
 /* Before modules are loaded and a checkpoint is restored. */
@@ -404,11 +404,11 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
      * it. */
     ps_cpu_affinity_avoid(pthread_self(), node->cpus, node->cpu_count);
     node->is_member = config->cluster_name[0] != '\0';
-    node->marks = ps_marks_create();
-    mr_log_listen(hear_log, node->marks);
+    node->annotations = ps_annotations_create();
+    mr_log_listen(hear_log, node->annotations);
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
-    if (node->marks == NULL || node->parameters == NULL || node->control == NULL ||
+    if (node->annotations == NULL || node->parameters == NULL || node->control == NULL ||
         !ps_watch_start(node, &server->watch))
         goto fail;
     if (node->is_member) {

@@ -214,17 +214,18 @@ def test_facts(client, node):
     assert facts["port.driver"] and client.facts_async().wait() == facts
 
 
-def test_marks(client):
+def test_annotations(client):
     """For recordings; the node's own log is among them."""
-    before = client.marks()[-1].sequence
-    client.mark("epoch 3")
-    client.mark_async("epoch 4 \u00e4").wait()
-    marks = client.marks(since=before)
-    assert [(mark.event, mark.text) for mark in marks] == [("mark", "epoch 3"), ("mark", "epoch 4 \u00e4")]
-    assert [mark.sequence for mark in marks] == [before + 1, before + 2] and ":" in marks[0].client
-    assert 0 <= marks[1].age_s <= marks[0].age_s < 60
-    assert client.marks_async(since=before + 2).wait() == []
+    before = client.annotations()[-1].sequence
+    client.annotate("epoch 3")
+    client.annotate_async("epoch 4 \u00e4").wait()
+    annotations = client.annotations(since=before)
+    said = [("annotation", "epoch 3"), ("annotation", "epoch 4 \u00e4")]
+    assert [(it.event, it.text) for it in annotations] == said
+    assert [it.sequence for it in annotations] == [before + 1, before + 2] and ":" in annotations[0].client
+    assert 0 <= annotations[1].age_s <= annotations[0].age_s < 60
+    assert client.annotations_async(since=before + 2).wait() == []
     with pytest.raises(ValueError, match="143"):
-        client.mark("x" * 300)
+        client.annotate("x" * 300)
     with pytest.raises(ValueError, match="one line"):
-        client.mark("two\nlines")
+        client.annotate("two\nlines")

@@ -151,7 +151,7 @@ static const struct tool_command list[] = {
     {"take-over", tool_ctl_take_over, "let the others have what a node owns that is away"},
     {"moves", query, "show the partitions that move"},
     {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
-    {"mark", tool_ctl_mark, "mark this time in recordings of the server"},
+    {"annotate", tool_ctl_annotate, "annotate this time in recordings of the server"},
     {"stats", query, "show every counter of every core"},
     {"streams", query, "show the streams of batches that the server has a record of"},
     {"forget-stream", tool_ctl_forget_stream, "drop the record of streams that must not continue"},

@@ -12,7 +12,7 @@ int tool_ctl_freeze(int argc, char **argv);
 int tool_ctl_save(int argc, char **argv);
 int tool_ctl_restore(int argc, char **argv);
 int tool_ctl_forget_stream(int argc, char **argv);
-int tool_ctl_mark(int argc, char **argv);
+int tool_ctl_annotate(int argc, char **argv);
 int tool_ctl_move(int argc, char **argv);
 int tool_ctl_drain(int argc, char **argv);
 int tool_ctl_rebalance(int argc, char **argv);

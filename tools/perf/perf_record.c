@@ -12,7 +12,7 @@
 #include "millrace_observe.h"
 #include "tools/connection.h"
 #include "tools/live.h"
-#include "tools/perf/mark_poll.h"
+#include "tools/perf/annotation_poll.h"
 #include "tools/perf/perf.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_facts.h"
@@ -44,7 +44,7 @@ struct source {
     char name[SERVER_BYTES];     /* one of several servers; "": there is no other */
     uint32_t first;              /* number of its core 0 in the run */
     struct tool_slow_poll *slow; /* NULL: slow calls are not wanted */
-    struct tool_mark_poll marks;
+    struct tool_annotation_poll annotations;
 };
 
 struct recorder {
@@ -105,7 +105,7 @@ static void take_counter(void *arg, const char *name, uint64_t value)
     (void)json_array_append_new(r->changes, json_integer(n));
     (void)json_array_append_new(r->changes, json_integer((json_int_t)(value - *known)));
     if (r->samples > 0 && value > *known && strstr(name, "rows_evicted") != NULL)
-        tool_mark_evicted(&r->source->marks, value - *known);
+        tool_annotation_evicted(&r->source->annotations, value - *known);
     *known = value;
 }
 
@@ -174,7 +174,7 @@ static void sample_core(struct recorder *r, const struct mr_core_state *state, b
                             r->changes));
     if (with_latency) {
         (void)mr_latencies(source->client, &options, core, take_latency, r);
-        tool_mark_poll(&source->marks, core, (uint32_t)r->samples);
+        tool_annotation_poll(&source->annotations, core, (uint32_t)r->samples);
     }
     if (source->slow != NULL)
         tool_slow_poll(source->slow, core);
@@ -196,8 +196,8 @@ static void sample_source(struct recorder *r, struct source *source, bool with_l
         if (r->cores[r->core] != NULL)
             sample_core(r, &states[core], with_latency);
     }
-    tool_mark_evictions(&source->marks);
-    r->failed |= source->marks.failed || (source->slow != NULL && source->slow->lines.failed);
+    tool_annotation_evictions(&source->annotations);
+    r->failed |= source->annotations.failed || (source->slow != NULL && source->slow->lines.failed);
 }
 
 static void sample_all(struct recorder *r, bool with_latency)
@@ -390,10 +390,10 @@ static void perf_record_begin(struct recorder *r, const char *server, uint32_t i
 {
     r->started_us = mr_clock_us();
     for (struct source *s = r->sources; s < r->sources + r->source_count; s++) {
-        s->marks.client = s->client;
-        s->marks.name = s->name;
-        s->marks.file = r->file;
-        s->marks.started_us = r->started_us;
+        s->annotations.client = s->client;
+        s->annotations.name = s->name;
+        s->annotations.file = r->file;
+        s->annotations.started_us = r->started_us;
         if (s->slow != NULL) {
             s->slow->started_us = r->started_us;
             s->slow->lines.file = r->file;

@@ -29,7 +29,7 @@ static const char head[] =
     ".keys{font-size:13px}.keys span{margin-right:10px;white-space:nowrap}"
     ".keys span::before{content:\"\";display:inline-block;width:14px;height:3px;margin-right:5px;"
     "vertical-align:middle;background:currentColor}\n"
-    ".grid{stroke:var(--grid);fill:none}.mark{stroke:#c026d3;stroke-dasharray:3 3;fill:none}\n"
+    ".grid{stroke:var(--grid);fill:none}.annotation{stroke:#c026d3;stroke-dasharray:3 3;fill:none}\n"
     ".line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}\n"
     ".c0{stroke:#1764ab}.k0{color:#1764ab}.c1{stroke:#d9480f}.k1{color:#d9480f}\n"
     ".c2{stroke:#2b8a3e}.k2{color:#2b8a3e}.c3{stroke:#7b2cbf}.k3{color:#7b2cbf}\n"
@@ -89,23 +89,24 @@ static const struct wanted_plot wanted_plots[] = {
 
 struct buffers {
     double values[TOOL_LINES_MAX][TOOL_RUN_BINS];
-    struct tool_plot_mark marks[TOOL_RUN_MARKS_MAX + TOOL_SLOW_BURSTS_MAX];
+    struct tool_plot_annotation annotations[TOOL_RUN_ANNOTATIONS_MAX + TOOL_SLOW_BURSTS_MAX];
 };
 
 static struct tool_plot plot_of(const struct tool_run *run, struct buffers *b, const char *title,
                                 enum tool_unit unit)
 {
-    for (uint32_t i = 0; i < run->mark_count; i++)
-        b->marks[i] = (struct tool_plot_mark){(double)run->marks[i].time_ms / 1e3, run->marks[i].text};
+    for (uint32_t i = 0; i < run->annotation_count; i++)
+        b->annotations[i] = (struct tool_plot_annotation){(double)run->annotations[i].time_ms / 1e3,
+                                                          run->annotations[i].text};
     for (uint32_t i = 0; i < run->calls.burst_count; i++)
-        b->marks[run->mark_count + i] =
-            (struct tool_plot_mark){(double)run->calls.bursts[i].time_ms / 1e3, run->calls.bursts[i].text};
+        b->annotations[run->annotation_count + i] = (struct tool_plot_annotation){
+            (double)run->calls.bursts[i].time_ms / 1e3, run->calls.bursts[i].text};
     return (struct tool_plot){.title = title,
                               .unit = unit,
                               .seconds = (double)(run->bin_count * run->step_ms) / 1e3,
                               .points = run->bin_count,
-                              .mark_count = run->mark_count + run->calls.burst_count,
-                              .marks = b->marks};
+                              .annotation_count = run->annotation_count + run->calls.burst_count,
+                              .annotations = b->annotations};
 }
 
 static void add_line(struct tool_plot *plot, const struct buffers *b, const char *name)
@@ -221,7 +222,7 @@ static void plot_per_key(const struct tool_run *run, struct buffers *b, FILE *ou
 static bool is_watching(const char *op)
 {
     static const char *const ops[] = {"stats",     "latency", "recent_calls", "heartbeat",
-                                      "node_info", "memory",  "list",         "mark"};
+                                      "node_info", "memory",  "list",         "annotate"};
     for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
         if (strcmp(op, ops[i]) == 0)
             return true;
@@ -385,15 +386,16 @@ static void header_line(const struct tool_run *run, FILE *out)
     (void)fprintf(out, "</p>\n");
 }
 
-static void mark_list(const struct tool_run *run, FILE *out)
+static void annotation_list(const struct tool_run *run, FILE *out)
 {
-    if (run->mark_count == 0)
+    if (run->annotation_count == 0)
         return;
-    (void)fprintf(out, "<h2>Marks</h2><div class=\"wide\"><table><tr><th>mark</th><th>at</th></tr>\n");
-    for (uint32_t i = 0; i < run->mark_count; i++) {
+    (void)fprintf(out,
+                  "<h2>Annotations</h2><div class=\"wide\"><table><tr><th>annotation</th><th>at</th></tr>\n");
+    for (uint32_t i = 0; i < run->annotation_count; i++) {
         (void)fprintf(out, "<tr><td>");
-        tool_html_text(run->marks[i].text, out);
-        (void)fprintf(out, "</td><td>%.1f s</td></tr>\n", (double)run->marks[i].time_ms / 1e3);
+        tool_html_text(run->annotations[i].text, out);
+        (void)fprintf(out, "</td><td>%.1f s</td></tr>\n", (double)run->annotations[i].time_ms / 1e3);
     }
     (void)fprintf(out, "</table></div>\n");
 }
@@ -419,7 +421,7 @@ static void one_run(const struct tool_run *run, const char *path, struct buffers
     (void)fprintf(out, "</div>\n<h2>Latency on the server</h2>\n");
     latency_table(run, out);
     tool_slow_html(run, out);
-    mark_list(run, out);
+    annotation_list(run, out);
     tool_run_facts_html(run, out);
     (void)fprintf(out, "</section>\n");
 }

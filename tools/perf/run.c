@@ -176,11 +176,11 @@ static void take_latency(struct tool_run *run, const json_t *line, uint32_t bin)
     }
 }
 
-static void take_mark(struct tool_run *run, const char *text, uint64_t time_ms)
+static void take_annotation(struct tool_run *run, const char *text, uint64_t time_ms)
 {
-    char *copy = run->mark_count < TOOL_RUN_MARKS_MAX ? strdup(text) : NULL;
+    char *copy = run->annotation_count < TOOL_RUN_ANNOTATIONS_MAX ? strdup(text) : NULL;
     if (copy != NULL)
-        run->marks[run->mark_count++] = (struct tool_run_mark){time_ms, copy};
+        run->annotations[run->annotation_count++] = (struct tool_run_annotation){time_ms, copy};
 }
 
 static bool take_line(void *arg, const json_t *line)
@@ -203,13 +203,15 @@ static bool take_line(void *arg, const json_t *line)
     if (!json_is_integer(t) || json_integer_value(t) < 0)
         return true;
     const uint64_t time_ms = (uint64_t)json_integer_value(t);
-    const char *mark = json_string_value(json_object_get(line, "mark"));
+    const json_t *said = json_object_get(line, "annotation");
+    const char *annotation =
+        json_string_value(said != NULL ? said : json_object_get(line, "mark")); /* before 0.4.0 */
     struct tool_run_core *core = json_object_get(line, "c") != NULL
                                      ? core_of(run, json_integer_value(json_object_get(line, "c")))
                                      : NULL;
     const uint32_t bin = bin_at(run, time_ms);
-    if (mark != NULL)
-        take_mark(run, mark, time_ms);
+    if (annotation != NULL)
+        take_annotation(run, annotation, time_ms);
     else if (core != NULL &&
              tool_run_calls_take(&run->calls, (uint32_t)json_integer_value(json_object_get(line, "c")),
                                  time_ms, line))
@@ -260,8 +262,8 @@ void tool_run_free(struct tool_run *run)
         free(run->latencies[i]->rows);
         free(run->latencies[i]);
     }
-    for (uint32_t i = 0; i < run->mark_count; i++)
-        free(run->marks[i].text);
+    for (uint32_t i = 0; i < run->annotation_count; i++)
+        free(run->annotations[i].text);
     tool_run_calls_free(&run->calls);
     json_decref(run->header);
     free(run);

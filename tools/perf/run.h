@@ -31,10 +31,10 @@ struct tool_run_latency {
     uint32_t (*rows)[TOOL_RUN_ROWS]; /* [bins] */
 };
 
-#define TOOL_RUN_LATENCIES_MAX 256u
-#define TOOL_RUN_MARKS_MAX     1000u
+#define TOOL_RUN_LATENCIES_MAX   256u
+#define TOOL_RUN_ANNOTATIONS_MAX 1000u
 
-struct tool_run_mark {
+struct tool_run_annotation {
     uint64_t time_ms;
     char *text;
 };
@@ -51,8 +51,8 @@ struct tool_run {
     struct tool_run_core *cores[TOOL_RUN_CORES_MAX];
     uint32_t latency_count;
     struct tool_run_latency *latencies[TOOL_RUN_LATENCIES_MAX];
-    uint32_t mark_count;
-    struct tool_run_mark marks[TOOL_RUN_MARKS_MAX];
+    uint32_t annotation_count;
+    struct tool_run_annotation annotations[TOOL_RUN_ANNOTATIONS_MAX];
     struct tool_run_calls calls;
 };
 

@@ -18,7 +18,7 @@
  *   {"t": 100, "c": 0, "calls_lost": 3, "calls_left_out": 0}
  *                                                that many more the core no longer had, and the file has no
  *                                                room for
- *   {"t": 100, "mark": "text", "event": "saved"} what a client marked ("mark"), or a node's log said
+ *   {"t": 100, "annotation": "text", "event": "saved"} what a client or a node's log said
  * Lines and members that a reader does not know are left out by it.
  */
 #ifndef TOOL_RUN_FILE_H

@@ -119,9 +119,9 @@ void tool_run_print(const struct tool_run *run, const char *path, FILE *out)
     char text[24];
     const char *server = json_string_value(json_object_get(run->header, "server"));
     tool_run_figures(run, &figures);
-    (void)fprintf(out, "%s: %.1f s of %s, %u core%s, %u marks\n\n", path, (double)run->end_ms / 1e3,
+    (void)fprintf(out, "%s: %.1f s of %s, %u core%s, %u annotations\n\n", path, (double)run->end_ms / 1e3,
                   server != NULL ? server : "?", run->core_count, run->core_count == 1 ? "" : "s",
-                  run->mark_count);
+                  run->annotation_count);
     for (uint32_t i = 0; i < figures.count; i++) {
         if (is_latency(run, &figures.list[i]))
             continue;
@@ -143,13 +143,14 @@ json_t *tool_run_json(const struct tool_run *run)
         (void)json_array_append_new(list,
                                     json_pack("{s:s, s:s, s:f}", "name", figures.list[i].name, "unit",
                                               units[figures.list[i].unit], "value", figures.list[i].value));
-    json_t *marks = json_array();
-    for (uint32_t i = 0; i < run->mark_count; i++)
-        (void)json_array_append_new(marks, json_pack("{s:f, s:s}", "s", (double)run->marks[i].time_ms / 1e3,
-                                                     "text", run->marks[i].text));
+    json_t *annotations = json_array();
+    for (uint32_t i = 0; i < run->annotation_count; i++)
+        (void)json_array_append_new(annotations,
+                                    json_pack("{s:f, s:s}", "s", (double)run->annotations[i].time_ms / 1e3,
+                                              "text", run->annotations[i].text));
     return json_pack("{s:O, s:f, s:I, s:o, s:o, s:o*}", "header", run->header, "seconds",
                      (double)run->end_ms / 1e3, "cores", (json_int_t)run->core_count, "figures", list,
-                     "marks", marks, "slow_calls", tool_slow_json(run));
+                     "annotations", annotations, "slow_calls", tool_slow_json(run));
 }
 
 void tool_run_csv(const struct tool_run *run, FILE *out)

@@ -162,12 +162,12 @@ static void draw_line(const struct tool_plot *plot, uint32_t number, double top,
     (void)fprintf(out, "\"/>");
 }
 
-static void draw_marks(const struct tool_plot *plot, FILE *out)
+static void draw_annotations(const struct tool_plot *plot, FILE *out)
 {
-    for (uint32_t i = 0; i < plot->mark_count; i++) {
-        const double x = LEFT + INNER_W * plot->marks[i].at_s / plot->seconds;
-        (void)fprintf(out, "<path class=\"mark\" d=\"M%.1f %.0fv%.0f\"><title>", x, TOP, INNER_H);
-        tool_html_text(plot->marks[i].text, out);
+    for (uint32_t i = 0; i < plot->annotation_count; i++) {
+        const double x = LEFT + INNER_W * plot->annotations[i].at_s / plot->seconds;
+        (void)fprintf(out, "<path class=\"annotation\" d=\"M%.1f %.0fv%.0f\"><title>", x, TOP, INNER_H);
+        tool_html_text(plot->annotations[i].text, out);
         (void)fprintf(out, "</title></path>");
     }
 }
@@ -179,7 +179,7 @@ void tool_plot_lines(const struct tool_plot *plot, FILE *out)
     svg_begin(plot->title, plot, out);
     value_axis(top, plot->unit, out);
     seconds_axis(plot->seconds, out);
-    draw_marks(plot, out);
+    draw_annotations(plot, out);
     for (uint32_t l = 0; l < plot->line_count; l++)
         draw_line(plot, l, top, out);
     (void)fprintf(out, "</svg></figure>\n");

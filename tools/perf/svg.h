@@ -20,11 +20,11 @@ struct tool_plot {
         char name[160];
         const double *values; /* [points]; NAN: nothing there */
     } lines[TOOL_LINES_MAX];
-    uint32_t mark_count;
-    const struct tool_plot_mark {
+    uint32_t annotation_count;
+    const struct tool_plot_annotation {
         double at_s;
         const char *text;
-    } * marks;
+    } * annotations;
 };
 
 void tool_plot_lines(const struct tool_plot *plot, FILE *out);

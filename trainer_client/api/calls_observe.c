@@ -1,4 +1,5 @@
-/* What a core says of itself and its calls: facts, marks, last calls, histograms of latencies, clock. */
+/* What a core says of itself and its calls: facts, annotations, last calls, histograms of latencies,
+ * clock. */
 #include <assert.h>
 #include <string.h>
 #include "dataplane/udp/address.h"
@@ -62,13 +63,13 @@ enum mr_status mr_facts(struct mr_client *client, const struct mr_options *optio
     return mrc_run_on_core(client, options, core, &call, NULL);
 }
 
-/* ---- marks ---- */
+/* ---- annotations ---- */
 
-static_assert(sizeof(struct mr_mark) == 256, "as on the wire");
+static_assert(sizeof(struct mr_annotation) == 256, "as on the wire");
 
-struct marks_context {
+struct annotations_context {
     uint64_t *last, *missed;
-    void (*visit)(void *arg, const struct mr_mark *mark);
+    void (*visit)(void *arg, const struct mr_annotation *annotation);
     void *arg;
 };
 
@@ -77,70 +78,70 @@ static bool is_terminated(const char *text, size_t room)
     return memchr(text, '\0', room) != NULL;
 }
 
-static enum mr_status finish_marks(struct mr_future *f, struct mr_reply **reply)
+static enum mr_status finish_annotations(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct marks_context *context = f->context;
-    uint64_t words[MR_MARKS_WORDS];
-    const struct mr_tensor *marks = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
+    const struct annotations_context *context = f->context;
+    uint64_t words[MR_ANNOTATIONS_WORDS];
+    const struct mr_tensor *annotations = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
     (void)reply;
-    if (!mrc_answer_body(f, 0, 0, MR_BODY_MARKS, words) || marks == NULL ||
-        marks->dims[1] != sizeof(struct mr_mark))
+    if (!mrc_answer_body(f, 0, 0, MR_BODY_ANNOTATIONS, words) || annotations == NULL ||
+        annotations->dims[1] != sizeof(struct mr_annotation))
         return mrc_answer_garbled(f, 0);
-    const struct mr_mark *list = marks->data;
-    for (uint32_t i = 0; i < marks->dims[0]; i++) {
+    const struct mr_annotation *list = annotations->data;
+    for (uint32_t i = 0; i < annotations->dims[0]; i++) {
         if (!is_terminated(list[i].event, sizeof(list[i].event)) ||
             !is_terminated(list[i].client, sizeof(list[i].client)) ||
             !is_terminated(list[i].text, sizeof(list[i].text)))
             return mrc_answer_garbled(f, 0);
-        struct mr_mark mark = list[i];
-        mr_make_printable(mark.event, sizeof(mark.event));
-        mr_make_printable(mark.client, sizeof(mark.client));
-        mr_make_printable(mark.text, sizeof(mark.text));
+        struct mr_annotation annotation = list[i];
+        mr_make_printable(annotation.event, sizeof(annotation.event));
+        mr_make_printable(annotation.client, sizeof(annotation.client));
+        mr_make_printable(annotation.text, sizeof(annotation.text));
         if (context->visit != NULL)
-            context->visit(context->arg, &mark);
+            context->visit(context->arg, &annotation);
     }
     if (context->last != NULL)
-        *context->last = words[MR_MARKS_LAST];
+        *context->last = words[MR_ANNOTATIONS_LAST];
     if (context->missed != NULL)
-        *context->missed = words[MR_MARKS_MISSED];
+        *context->missed = words[MR_ANNOTATIONS_MISSED];
     return MR_OK;
 }
 
-static enum mr_status run_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
-                                const char *name, const char *text, uint64_t since,
-                                const struct marks_context *context)
+static enum mr_status run_annotations(struct mr_client *client, const struct mr_options *options,
+                                      uint32_t core, const char *name, const char *text, uint64_t since,
+                                      const struct annotations_context *context)
 {
     const struct mr_tensor tensors[] = {mr_tensor_1d(MR_U64, 1, &since),
                                         mr_tensor_1d(MR_U8, (uint32_t)strlen(text), text)};
     const struct mrc_core_call call = {.name = name,
-                                       .op = MR_OP_MARK,
+                                       .op = MR_OP_ANNOTATE,
                                        .tensors = tensors,
                                        .tensor_count = 2,
-                                       .finish = finish_marks,
+                                       .finish = finish_annotations,
                                        .context = context,
                                        .context_bytes = sizeof(*context)};
     return mrc_run_on_core(client, options, core, &call, NULL);
 }
 
-enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text)
+enum mr_status mr_annotate(struct mr_client *client, const struct mr_options *options, const char *text)
 {
-    const struct marks_context context = {.last = NULL};
+    const struct annotations_context context = {.last = NULL};
     if (text == NULL || text[0] == '\0')
-        return mrc_bad_argument("mr_mark", "text is empty");
-    if (strlen(text) >= MR_MARK_TEXT_BYTES)
-        return mrc_error(MR_INVALID_ARGUMENT, "mr_mark: a text of %zu bytes; there may be %u", strlen(text),
-                         MR_MARK_TEXT_BYTES - 1);
-    return run_marks(client, options, 0, "mr_mark", text, UINT64_MAX, &context);
+        return mrc_bad_argument("mr_annotate", "text is empty");
+    if (strlen(text) >= MR_ANNOTATION_TEXT_BYTES)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_annotate: a text of %zu bytes; there may be %u",
+                         strlen(text), MR_ANNOTATION_TEXT_BYTES - 1);
+    return run_annotations(client, options, 0, "mr_annotate", text, UINT64_MAX, &context);
 }
 
-enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
-                        uint64_t since, uint64_t *last, uint64_t *missed,
-                        void (*visit)(void *arg, const struct mr_mark *mark), void *arg)
+enum mr_status mr_annotations(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                              uint64_t since, uint64_t *last, uint64_t *missed,
+                              void (*visit)(void *arg, const struct mr_annotation *annotation), void *arg)
 {
-    struct marks_context context = {.visit = visit, .arg = arg};
+    struct annotations_context context = {.visit = visit, .arg = arg};
     context.last = last;
     context.missed = missed;
-    return run_marks(client, options, core, "mr_marks", "", since, &context);
+    return run_annotations(client, options, core, "mr_annotations", "", since, &context);
 }
 
 /* ---- the last calls, and those around slow ones ---- */

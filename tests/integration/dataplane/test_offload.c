@@ -14,18 +14,19 @@ enum { COUNT = 30000, DIM = 16 };
 
 static const char *millrace;
 
-static void look_at_mark(void *arg, const struct mr_mark *mark)
+static void look_at_annotation(void *arg, const struct mr_annotation *annotation)
 {
-    if (strcmp(mark->event, "packets_dropped") == 0 && strncmp(mark->text, "port.rx_malformed ", 18) == 0)
+    if (strcmp(annotation->event, "packets_dropped") == 0 &&
+        strncmp(annotation->text, "port.rx_malformed ", 18) == 0)
         *(bool *)arg = true;
 }
 
-/* Log lines are marks, too. */
+/* Log lines are annotations, too. */
 static bool is_logged(struct mr_client *client)
 {
     bool found = false;
     uint64_t last, missed;
-    assert_int_equal(mr_marks(client, NULL, 0, 0, &last, &missed, look_at_mark, &found), MR_OK);
+    assert_int_equal(mr_annotations(client, NULL, 0, 0, &last, &missed, look_at_annotation, &found), MR_OK);
     return found;
 }
 

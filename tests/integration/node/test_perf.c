@@ -161,7 +161,7 @@ static void *make_load(void *arg)
     while (!atomic_load(&l->stop)) {
         look_up(l->x, l->calls++);
         if (l->calls % 50 == 0)
-            assert_int_equal(mr_mark(l->x->client, NULL, "another 50"), MR_OK);
+            assert_int_equal(mr_annotate(l->x->client, NULL, "another 50"), MR_OK);
     }
     return NULL;
 }
@@ -241,8 +241,8 @@ TEST(a_run_is_recorded_and_shown, set_up, tear_down)
     const json_t *facts = json_object_get(json_object_get(json_object_get(report, "header"), "facts"), "");
     assert_string_equal(json_string_value(json_object_get(facts, "config.cores.count")), "2");
     assert_non_null(json_object_get(facts, "machine.kernel"));
-    const json_t *mark = json_array_get(json_object_get(report, "marks"), 0);
-    assert_string_equal(json_string_value(json_object_get(mark, "text")), "another 50");
+    const json_t *annotation = json_array_get(json_object_get(report, "annotations"), 0);
+    assert_string_equal(json_string_value(json_object_get(annotation, "text")), "another 50");
     const double keys = figure(report, "keys looked up per second"),
                  calls = figure(report, "calls per second");
     assert_true(keys > 0 && calls > 2 * keys / KEYS * 0.9);
@@ -345,7 +345,7 @@ TEST(slow_calls_are_recorded_and_explained, set_up, tear_down)
     assert_non_null(strstr(x->result.out, "meanwhile: "));
     char *page = read_page(x, "s");
     assert_non_null(strstr(page, "<h2>Slow calls</h2>"));
-    assert_non_null(strstr(page, "slow calls, up to")); /* a mark in the plots */
+    assert_non_null(strstr(page, "slow calls, up to")); /* an annotation in the plots */
     free(page);
 }
 

@@ -37,7 +37,7 @@ PROBE = """<pre id="probe" hidden></pre><script>
 const seen = [...document.querySelectorAll('figure svg')].map(svg => {
     const box = svg.getBoundingClientRect();
     return {title: svg.getAttribute('aria-label'), box: [box.left, box.top, box.right, box.bottom],
-        paths: [...svg.querySelectorAll('path')].filter(p => !p.matches('.grid, .mark')).map(p => {
+        paths: [...svg.querySelectorAll('path')].filter(p => !p.matches('.grid, .annotation')).map(p => {
             const style = getComputedStyle(p), b = p.getBoundingClientRect();
             return {is_line: p.matches('.line'), colour: p.matches('.line') ? style.stroke : style.fill,
                 box: [b.left, b.top, b.right, b.bottom], finite: !/nan|inf/i.test(p.getAttribute('d'))};
@@ -64,7 +64,7 @@ def is_ready(millrace: str) -> bool:
 
 
 def record(millrace: str, directory: Path) -> Path:
-    """A run with lookups, pushes, a checkpoint and a mark; its report."""
+    """A run with lookups, pushes, a checkpoint and an annotation; its report."""
     path = directory / "run.mrp"
     load = [
         "bench",

@@ -193,8 +193,8 @@ TEST(test_freeze_and_drop, set_up, tear_down)
     expect_text(x, "ctl freeze off", "off");
     assert_int_equal(mr_push_gradients(x->client, NULL, id, &key, 1, DIM, gradient), MR_OK);
     expect_refused(x, "ctl freeze some", 2, "off, admit or all");
-    expect_text(x, "ctl mark 'epoch 3'", "marked: epoch 3");
-    expect_refused(x, "ctl mark ''", 1, "text is empty");
+    expect_text(x, "ctl annotate 'epoch 3'", "annotated: epoch 3");
+    expect_refused(x, "ctl annotate ''", 1, "text is empty");
     expect_text(x, "ctl alter user --learning-rate 0.5 --capacity-rows 100", "--learning-rate 0.5");
     assert_int_equal(only_feature(x, &found), id);
     assert_true(found.learning_rate == 0.5f && found.capacity_rows == 100 && found.seed == 9);

@@ -11,7 +11,7 @@
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/move.h"
 #include "dataplane/wire/format/capture.h"
-#include "dataplane/wire/format/mr_mark.h"
+#include "dataplane/wire/format/mr_annotation.h"
 #include "dataplane/wire/format/rows.h"
 #include "millrace_observe.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
@@ -980,7 +980,8 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
 {
     static const char text[] = FAKE_HOSTILE, line[] = FAKE_HOSTILE " = " FAKE_HOSTILE "\n";
     static struct mr_member_wire member = {.name = FAKE_HOSTILE};
-    static struct mr_mark mark = {.event = FAKE_HOSTILE, .client = FAKE_HOSTILE, .text = FAKE_HOSTILE};
+    static struct mr_annotation annotation = {
+        .event = FAKE_HOSTILE, .client = FAKE_HOSTILE, .text = FAKE_HOSTILE};
     uint64_t words[MR_WORLD_WORDS] = {0}, save[12] = {1}, failed[MR_HEARTBEAT_WORDS] = {MR_NODE_FAILED};
     struct mr_tensor texts = mr_tensor_1d(MR_U8, sizeof(text) - 1, text);
     struct mr_tensor lines = mr_tensor_1d(MR_U8, sizeof(line) - 1, line);
@@ -994,10 +995,10 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
                                          mr_tensor_2d(MR_U8, 1, sizeof(member), &member), lines},
                    3);
         break;
-    case MR_OP_MARK:
+    case MR_OP_ANNOTATE:
         fake_reply(ep, r,
-                   (struct mr_tensor[2]){mr_body_tensor(MR_BODY_MARKS, words),
-                                         mr_tensor_2d(MR_U8, 1, sizeof(mark), &mark)},
+                   (struct mr_tensor[2]){mr_body_tensor(MR_BODY_ANNOTATIONS, words),
+                                         mr_tensor_2d(MR_U8, 1, sizeof(annotation), &annotation)},
                    2);
         break;
     case MR_OP_HEARTBEAT:

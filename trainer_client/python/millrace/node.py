@@ -89,18 +89,18 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Annotation:
     """What happened on a node, and when."""
 
     sequence: int  #: counts from 1 since the node's start
     age_s: float  #: when the node answered
-    event: str  #: "mark": a client set it; otherwise an event of the node's log
+    event: str  #: "annotation": a client set it; otherwise an event of the node's log
     client: str  #: its address; "": the node itself
     text: str
 
 
-def _mark(mark: Any) -> Mark:
-    return Mark(mark.sequence, mark.age_ns / 1e9, text(mark.event), text(mark.client), text(mark.text))
+def _annotation(it: Any) -> Annotation:
+    return Annotation(it.sequence, it.age_ns / 1e9, text(it.event), text(it.client), text(it.text))
 
 
 @dataclass(frozen=True)
@@ -390,41 +390,41 @@ class NodeCalls(Connection):
         """facts() as a Future."""
         return self._start(self._facts(core), options)
 
-    def mark(self, what: str, **options: Unpack[CallOptions]) -> None:
-        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 143
+    def annotate(self, what: str, **options: Unpack[CallOptions]) -> None:
+        """Annotates this time for recordings (millrace perf record): a line such as "epoch 3", at most 143
         bytes."""
-        self._run(Call(lib.mr_mark, (what.encode(),)), options)
+        self._run(Call(lib.mr_annotate, (what.encode(),)), options)
 
-    def mark_async(self, what: str, **options: Unpack[CallOptions]) -> Future:
-        """mark() as a Future."""
-        return self._start(Call(lib.mr_mark, (what.encode(),)), options)
+    def annotate_async(self, what: str, **options: Unpack[CallOptions]) -> Future:
+        """annotate() as a Future."""
+        return self._start(Call(lib.mr_annotate, (what.encode(),)), options)
 
-    def _marks(self, since: int, core: int) -> Call:
+    def _annotations(self, since: int, core: int) -> Call:
         found: list[Any] = []
         handle = ffi.new_handle(found)
         return Call(
-            lib.mr_marks,
+            lib.mr_annotations,
             (
                 whole("core", core, _U32_MAX),
                 whole("since", since, _U64_MAX),
                 NULL,
                 NULL,
-                callbacks.marks,
+                callbacks.annotations,
                 handle,
             ),
-            lambda _: [_mark(mark) for mark in found],
+            lambda _: [_annotation(it) for it in found],
         )
 
-    def marks(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Mark]:
-        """The marks after number `since` of the node that has the core, the oldest first: what clients set
-        with mark(), and, for operators, what the node's log says at level info and above. It keeps the last
+    def annotations(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Annotation]:
+        """The annotations after number `since` of the node that has the core, the oldest first: what clients set
+        with annotate(), and, for operators, what the node's log says at level info and above. It keeps the last
         256.
         """
-        return self._run(self._marks(since, core), options)
+        return self._run(self._annotations(since, core), options)
 
-    def marks_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:
-        """marks() as a Future."""
-        return self._start(self._marks(since, core), options)
+    def annotations_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """annotations() as a Future."""
+        return self._start(self._annotations(since, core), options)
 
     def _recent_calls(self, core: int, slow_s: float, position: int) -> Call:
         calls: list[tuple[Any, str]] = []

@@ -143,7 +143,7 @@ TEST(restarts_and_late_cores_are_no_peaks, set_up, tear_down)
             sample(w, i * 100, 1, i == 3 ? 800000 : 10, 0);
     }
     assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:b}", "t", 1000, "c", 1, "away", 1)));
-    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 1000, "mark", "epoch 2")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 1000, "annotation", "epoch 2")));
     assert_true(tool_run_close(w));
     struct tool_run *run = run_load();
     const int calls = tool_run_counter(run, "wire.calls_served");
@@ -152,8 +152,8 @@ TEST(restarts_and_late_cores_are_no_peaks, set_up, tear_down)
         assert_true(tool_run_rate(run, calls, 1, bin) <= 100 + 1e-6);
     }
     assert_true(run->cores[1]->away[10]);
-    assert_int_equal(run->mark_count, 1);
-    assert_string_equal(run->marks[0].text, "epoch 2");
+    assert_int_equal(run->annotation_count, 1);
+    assert_string_equal(run->annotations[0].text, "epoch 2");
     tool_run_free(run);
 }
 
@@ -222,7 +222,7 @@ TEST(a_file_without_its_end_is_read, set_up, tear_down)
     tool_run_free(run);
 }
 
-/* Runs come from other machines, and reports print names, marks and texts of them. */
+/* Runs come from other machines, and reports print names, annotations and texts of them. */
 TEST(what_a_run_says_gives_a_terminal_no_commands, set_up, tear_down)
 {
     struct tool_run_writer *w = tool_run_create(path);
@@ -241,15 +241,15 @@ TEST(what_a_run_says_gives_a_terminal_no_commands, set_up, tear_down)
                                     1, "at", 1, "total", 100, "op", "push\033[3m", "from",
                                     "\xc2\x9b"
                                     "2J")));
-    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 70, "mark", "\033c")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 70, "annotation", "\033c")));
     sample(w, 100, 0, 1, 0);
     assert_true(tool_run_close(w));
     struct tool_run *run = run_load();
     FILE *out = open_memstream(&text, &bytes);
     tool_run_print(run, "run.mrp", out);
     tool_run_csv(run, out);
-    for (uint32_t i = 0; i < run->mark_count; i++)
-        fputs(run->marks[i].text, out);
+    for (uint32_t i = 0; i < run->annotation_count; i++)
+        fputs(run->annotations[i].text, out);
     assert_int_equal(fclose(out), 0);
     for (const char *const *said =
              (const char *const[]){"of \\x1b]0;x\\x07,", "table.\\x1b[2J", "\\x1b[1mlookup", "push\\x1b[3m",

@@ -40,14 +40,14 @@ TEST(lines_break_where_nothing_is_known)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    const struct tool_plot_mark mark = {2, "a < b & \"c\""};
+    const struct tool_plot_annotation annotation = {2, "a < b & \"c\""};
     const struct tool_plot plot = {.title = "calls",
                                    .seconds = 5,
                                    .points = 6,
                                    .line_count = 1,
                                    .lines = {{"all", values}},
-                                   .mark_count = 1,
-                                   .marks = &mark};
+                                   .annotation_count = 1,
+                                   .annotations = &annotation};
     tool_plot_lines(&plot, out);
     assert_int_equal(fclose(out), 0);
     char *line = strstr(text, "<path class=\"line c0\" d=\"");

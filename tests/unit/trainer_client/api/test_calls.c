@@ -617,11 +617,11 @@ static void check_function(void *arg, const char *line)
     said_count++;
 }
 
-static void check_mark(void *arg, const struct mr_mark *mark)
+static void check_annotation(void *arg, const struct mr_annotation *annotation)
 {
-    assert_string_equal(mark->event, said);
-    assert_string_equal(mark->client, said);
-    assert_string_equal(mark->text, said);
+    assert_string_equal(annotation->event, said);
+    assert_string_equal(annotation->client, said);
+    assert_string_equal(annotation->text, said);
     said_count++;
 }
 
@@ -672,7 +672,7 @@ TEST(test_what_a_server_says_gives_a_terminal_no_commands)
     said_count = 0;
     assert_int_equal(mr_facts(x.client, NULL, 0, check_fact, NULL), MR_OK);
     assert_int_equal(mr_world(x.client, NULL, &world, &visitor), MR_OK);
-    assert_int_equal(mr_marks(x.client, NULL, 0, 0, NULL, NULL, check_mark, NULL), MR_OK);
+    assert_int_equal(mr_annotations(x.client, NULL, 0, 0, NULL, NULL, check_annotation, NULL), MR_OK);
     assert_int_equal(mr_stats(x.client, NULL, 0, check_counter, NULL), MR_OK);
     assert_int_equal(mr_checkpoint_info(x.client, NULL, 0, NULL, check_save, NULL), MR_OK);
     assert_int_equal(mr_cluster(x.client, NULL, &cluster, check_cluster_member, NULL), MR_OK);
