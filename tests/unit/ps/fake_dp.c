@@ -1,21 +1,28 @@
 #include "fake_dp.h"
 
 #include "dataplane/capture/capture.h"
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_endpoint.h"
 #include "dataplane/wire/base/tick_clock.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 #include "tests/wait.h"
 
 #define UDP_PORT      7700
 #define COUNTER_SETS  8
 #define SEGMENTS_TURN 64
+#define BURSTS_TURN   16
+#define IDLE_MS       1
 
 struct datagram {
     struct datagram *next;
@@ -38,6 +45,9 @@ struct dp_core {
     struct mr_endpoint *ep;
     void *app;
     struct queue in;
+    struct mr_udp_endpoint udp; /* with the driver SOCKET */
+    int woken;                  /* an eventfd beside the socket; -1: there is no socket */
+    bool is_cut_off;
     struct dp_task *tasks[TASKS_MAX]; /* under in.lock */
     uint32_t task_count;
     _Atomic uint32_t posted_count; /* tasks, ever */
@@ -56,6 +66,7 @@ struct dp_core {
 struct dp {
     struct dp_config config;
     struct dp_app app;
+    struct fake_dp_front front;
     struct dp_core cores[DP_CORES_MAX];
 };
 
@@ -186,15 +197,23 @@ bool fake_dp_client_receive(struct mr_endpoint *ep)
 
 /* ---- a core ---- */
 
-static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+void fake_dp_handle(struct dp_core *core, const struct mr_request *request)
 {
-    struct dp_core *core = app;
     uint8_t op = request->message->preamble.op;
     dp_handler handler = op < MR_OP_COUNT ? core->dp->app.dispatch[op] : NULL;
     if (handler == NULL)
-        mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
+        mr_reply_status(core->ep, request->ref, MR_UNKNOWN_OP);
     else
-        handler(core->app, ep, request);
+        handler(core->app, core->ep, request);
+}
+
+static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct dp_core *core = app;
+    if (core->dp->front.on_request != NULL)
+        core->dp->front.on_request(core->dp->front.self, core, request);
+    else
+        fake_dp_handle(core, request);
 }
 
 static void on_arriving(void *app, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
@@ -223,16 +242,48 @@ static uint64_t last_step(void *app, const uint8_t *client_uuid)
     return core->dp->app.last_push_step(core->app, client_uuid);
 }
 
+static uint16_t arrived_at(void *app, const struct mr_address *from)
+{
+    const struct dp_core *core = app;
+    return core->dp->front.arrived_at(core->dp->front.self, core->index, from);
+}
+
+void fake_dp_cut_off(struct dp_core *core)
+{
+    core->is_cut_off = true;
+}
+
+/* Whoever waits for work of this core looks again. The caller has its lock. */
+static void wake_locked(struct dp_core *core)
+{
+    pthread_cond_signal(&core->in.filled);
+    if (core->woken >= 0)
+        (void)eventfd_write(core->woken, 1);
+}
+
+/* Waits a millisecond at most for datagrams at the socket, tasks, or timers. */
+static void wait_for_socket(struct dp_core *core)
+{
+    struct pollfd fds[2] = {{.fd = core->woken, .events = POLLIN},
+                            {.fd = core->is_cut_off ? -1 : core->udp.socket.fd, .events = POLLIN}};
+    eventfd_t count;
+    if (core->is_cut_off || core->udp.next_us > dp_now_us())
+        (void)poll(fds, 2, IDLE_MS);
+    (void)eventfd_read(core->woken, &count);
+}
+
 /* Waits a millisecond at most for work; false when told to stop and nothing is left. */
 static bool take_work(struct dp_core *core, bool idle, struct datagram **datagrams, struct dp_task **tasks,
                       uint32_t *task_count)
 {
     struct queue *q = &core->in;
+    if (core->woken >= 0 && idle)
+        wait_for_socket(core);
     pthread_mutex_lock(&q->lock);
-    if (idle && q->first == NULL && core->task_count == 0 && !core->stop) {
+    if (core->woken < 0 && idle && q->first == NULL && core->task_count == 0 && !core->stop) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 1000000;
+        until.tv_nsec += IDLE_MS * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&q->filled, &q->lock, &until);
@@ -245,6 +296,20 @@ static bool take_work(struct dp_core *core, bool idle, struct datagram **datagra
     bool go_on = !core->stop || *task_count > 0;
     pthread_mutex_unlock(&q->lock);
     return go_on;
+}
+
+/* Returns whether there is more to do. */
+static bool drive_endpoint(struct dp_core *core)
+{
+    if (core->woken < 0) {
+        mr_endpoint_flush(core->ep, dp_now_us());
+        return mr_endpoint_poll(core->ep, dp_now_us(), SEGMENTS_TURN) <= dp_now_us();
+    }
+    if (core->is_cut_off)
+        return false;
+    const uint32_t received = mr_udp_endpoint_receive(&core->udp, BURSTS_TURN);
+    (void)mr_udp_endpoint_send(&core->udp, dp_now_us(), SEGMENTS_TURN);
+    return received > 0 || core->udp.next_us <= dp_now_us();
 }
 
 static void *run_core(void *arg)
@@ -265,9 +330,10 @@ static void *run_core(void *arg)
             mr_endpoint_receive(core->ep, dp_now_us(), &from, d->data, d->bytes);
         }
         free_all(datagrams);
-        mr_endpoint_flush(core->ep, dp_now_us());
+        if (core->dp->front.poll != NULL)
+            core->dp->front.poll(core->dp->front.self, core, core->app);
         more = app->core_poll(core->app, dp_now_us());
-        more |= mr_endpoint_poll(core->ep, dp_now_us(), SEGMENTS_TURN) <= dp_now_us();
+        more |= drive_endpoint(core);
     }
     free_all(datagrams);
     app->core_stop(core->app);
@@ -283,15 +349,62 @@ void dp_config_default(struct dp_config *config)
     mr_endpoint_config_default(&config->endpoint);
 }
 
+static struct fake_dp_front front_of_next;
+
+void fake_dp_set_front(const struct fake_dp_front *front)
+{
+    front_of_next = *front;
+}
+
 enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES])
 {
+    struct dp *dp = calloc(1, sizeof(*dp));
     error[0] = '\0';
-    assert(the_dp == NULL);
-    the_dp = calloc(1, sizeof(*the_dp));
-    assert(the_dp != NULL);
-    the_dp->config = *config;
-    *out = the_dp;
+    assert(dp != NULL);
+    dp->config = *config;
+    dp->front = front_of_next;
+    for (uint32_t i = 0; i < DP_CORES_MAX; i++)
+        dp->cores[i].woken = -1;
+    front_of_next = (struct fake_dp_front){.self = NULL};
+    if (config->driver != DP_DRIVER_SOCKET) {
+        assert(the_dp == NULL);
+        the_dp = dp;
+    }
+    *out = dp;
     return MR_OK;
+}
+
+/* Opens the core's socket, where it is to have one. */
+static enum mr_status open_socket(struct dp_core *core, char *error)
+{
+    static const uint8_t loopback[4] = {127, 0, 0, 1};
+    const struct mr_udp_options options = {.buffer_bytes = 0};
+    struct mr_address local;
+    if (core->dp->config.driver != DP_DRIVER_SOCKET)
+        return MR_OK;
+    mr_address_from_ipv4(loopback, &local);
+    local.port = (uint16_t)(core->dp->config.udp_port + core->index);
+    const enum mr_status status =
+        mr_udp_endpoint_open(&core->udp, &local, &options, true, error, DP_ERROR_BYTES);
+    if (status != MR_OK)
+        return status;
+    if (core->dp->front.arrived_at != NULL)
+        core->udp.arrived_at = arrived_at;
+    core->udp.app = core;
+    core->woken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert(core->woken >= 0);
+    return MR_OK;
+}
+
+static enum mr_status create_endpoint(struct dp_core *core, struct mr_endpoint_config *config)
+{
+    if (core->dp->front.configure != NULL)
+        core->dp->front.configure(core->dp->front.self, config);
+    if (core->woken < 0)
+        return mr_endpoint_create(config, &core->ep);
+    const enum mr_status status = mr_udp_endpoint_create(&core->udp, config);
+    core->ep = core->udp.ep;
+    return status;
 }
 
 static uint64_t read_clock(void)
@@ -322,7 +435,10 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
         config.sessions_max += dp->config.calling_sessions;
         config.memory_bytes += dp->config.calling_memory_bytes;
     }
-    enum mr_status status = mr_endpoint_create(&config, &core->ep);
+    enum mr_status status = open_socket(core, error);
+    if (status != MR_OK)
+        return status;
+    status = create_endpoint(core, &config);
     assert(status == MR_OK);
     mr_endpoint_set_last_step_hook(core->ep, last_step);
     core->app = dp->app.core_start(dp->app.self, core, error);
@@ -353,12 +469,18 @@ void dp_stop(struct dp *dp)
         if (core->started) {
             pthread_mutex_lock(&core->in.lock);
             core->stop = true;
-            pthread_cond_signal(&core->in.filled);
+            wake_locked(core);
             pthread_mutex_unlock(&core->in.lock);
             pthread_join(core->thread, NULL);
             core->started = false;
         }
-        mr_endpoint_destroy(core->ep);
+        if (core->woken >= 0) {
+            mr_udp_endpoint_close(&core->udp);
+            (void)close(core->woken);
+            core->woken = -1;
+        } else {
+            mr_endpoint_destroy(core->ep);
+        }
         core->ep = NULL;
     }
 }
@@ -371,7 +493,8 @@ void dp_destroy(struct dp *dp)
     pthread_mutex_lock(&to_client.lock);
     free_all(take_all(&to_client));
     pthread_mutex_unlock(&to_client.lock);
-    the_dp = NULL;
+    if (dp == the_dp)
+        the_dp = NULL;
     free(dp);
 }
 
@@ -412,7 +535,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
     if (room) {
         core->tasks[core->task_count++] = task;
         core->posted_count++;
-        pthread_cond_signal(&core->in.filled);
+        wake_locked(core);
     }
     pthread_mutex_unlock(&core->in.lock);
     return room;
@@ -421,7 +544,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
 void dp_wake(struct dp *dp, uint32_t index)
 {
     pthread_mutex_lock(&dp->cores[index].in.lock);
-    pthread_cond_signal(&dp->cores[index].in.filled);
+    wake_locked(&dp->cores[index]);
     pthread_mutex_unlock(&dp->cores[index].in.lock);
 }
 
