@@ -148,6 +148,7 @@ static bool end_one_void(struct mrc_link *link)
 
 struct review {
     const struct mrc_node *node;
+    const struct mrc_replay *stream;  /* that is looked at */
     const uint32_t *ids, *taken_back; /* of the features that there are */
     uint32_t count, restores, whole;
     bool same_lineage;
@@ -165,6 +166,7 @@ static uint32_t taken_back_at(const struct review *r, const struct mrc_push *pus
 static enum mrc_verdict judge(void *arg, struct mrc_push *push)
 {
     const struct review *r = arg;
+    struct mr_client *client = r->node->client;
     if (push->restores != MRC_PUSH_UNANSWERED) {
         if (r->same_lineage && push->restores < taken_back_at(r, push))
             return MRC_TAKEN_BACK;
@@ -173,11 +175,15 @@ static enum mrc_verdict judge(void *arg, struct mrc_push *push)
         if (!r->same_lineage || push->restores > r->restores)
             push->restores = r->restores;
     }
-    return mrc_features_is_void(&r->node->client->met, mrc_push_feature(push)) ? MRC_VOID : MRC_KEEP;
+    if (!mrc_features_is_void(&client->met, mrc_push_feature(push)))
+        return MRC_KEEP;
+    mrc_reshard_failed(client, mrc_replay_sequence(r->stream, push), MR_UNKNOWN_TABLE);
+    return MRC_VOID;
 }
 
 static void review_stream(struct mrc_replay *stream, struct review *r)
 {
+    r->stream = stream;
     mrc_replay_review(stream, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(stream, r->whole);
