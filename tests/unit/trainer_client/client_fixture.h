@@ -1,12 +1,13 @@
-/* A fake node of two cores and a client of it, for each test of a file that needs no more. */
+/* A node of two cores that answers by heart what it can, and a client of it, for each test of a file that
+ * needs no more. */
 #ifndef CLIENT_FIXTURE_H
 #define CLIENT_FIXTURE_H
 
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "trainer_client/millrace.h"
 
 struct client_fixture {
-    struct fake_node *node;
+    struct live_node *node;
     struct mr_client *client;
 };
 

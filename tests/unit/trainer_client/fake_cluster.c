@@ -76,9 +76,9 @@ void fake_cluster_swap(struct fake_cluster *c, uint32_t a, uint32_t b)
     struct fake_push_stream *of_x[FAKE_CORES_MAX], *of_y[FAKE_CORES_MAX];
     fake_node_pause(x);
     fake_node_pause(y);
-    struct fake_feature *features = x->features;
-    x->features = y->features;
-    y->features = features;
+    struct fake_table *table = x->table;
+    x->table = y->table;
+    y->table = table;
     take_push_streams(x, of_x);
     take_push_streams(y, of_y);
     fake_record_hand_over(of_x, y);
@@ -102,11 +102,10 @@ static uint32_t group_of(const struct fake_cluster *c, uint32_t partition)
 }
 
 /* Its rows are as `rows` has them, of a node or a checkpoint. */
-static void copy_group(struct fake_cluster *c, uint32_t group, struct fake_feature *rows,
-                       struct fake_node *to)
+static void copy_group(struct fake_cluster *c, uint32_t group, struct fake_table *rows, struct fake_node *to)
 {
-    struct fake_feature *table = &to->features[0];
-    struct fake_feature *now = calloc(1, sizeof(*now));
+    struct fake_table *table = to->table;
+    struct fake_table *now = calloc(1, sizeof(*now));
     assert_non_null(now);
     now->feature = table->feature;
     for (uint32_t i = 0; i < 2 * FAKE_ROWS_MAX; i++) {
@@ -146,7 +145,7 @@ void fake_cluster_move(struct fake_cluster *c, uint32_t group, uint32_t to)
     fake_record_take_over(of_now, target);
     free(of_now->saved_push_streams);
     free(of_now);
-    copy_group(c, group, from->features, target);
+    copy_group(c, group, from->table, target);
     atomic_store(&c->owner_of[group], to);
     next_epoch(c, nodes, 2);
     fake_node_go_on(from);
@@ -186,7 +185,7 @@ void fake_cluster_load(struct fake_cluster *c, uint32_t group)
 void fake_cluster_restart(struct fake_cluster *c, uint32_t node)
 {
     struct fake_node *n = c->nodes[node];
-    memset(n->features[0].rows, 0, sizeof(n->features[0].rows));
+    memset(n->table->rows, 0, sizeof(n->table->rows));
     for (uint32_t core = 0; core < FAKE_CORES_MAX; core++)
         memset(n->cores[core].push_streams, 0, FAKE_PUSH_STREAMS_MAX * sizeof(struct fake_push_stream));
     for (uint32_t group = 0; group < c->count; group++) {

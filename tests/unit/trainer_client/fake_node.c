@@ -23,41 +23,17 @@ struct fake_thread {
     atomic_bool stop;
 };
 
-/* As a NIC that spreads by source ports: the first two ports that each core meets lead astray. */
-static uint16_t arrived_at(void *app, const struct mr_address *from)
-{
-    struct fake_core *core = app;
-    uint32_t i = 0;
-    atomic_fetch_add(&core->packets, 1);
-    if (!atomic_load(&core->node->spreads))
-        return core->index;
-    while (i < 2 && core->wrong_ports[i] != 0 && core->wrong_ports[i] != from->port)
-        i++;
-    if (i == 2) {
-        atomic_fetch_add(&core->direct, 1);
-        return core->index;
-    }
-    core->wrong_ports[i] = from->port;
-    atomic_fetch_add(&core->detours, 1);
-    return (uint16_t)((core->index + 1u) % core->node->core_count);
-}
-
 static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t port)
 {
     char listen[32], error[256];
     struct mrc_socket_server_options options = {.listen = listen,
-                                                .key_file = node->key_file,
                                                 .incarnation = node->incarnation,
                                                 .start_id = node->start_id,
-                                                .lineage = node->lineage,
-                                                .restores = node->restores,
                                                 .on_request = fake_node_answer,
                                                 .app = &node->cores[core],
-                                                .arrived_at = arrived_at,
                                                 .core = (uint16_t)core,
                                                 .core_count = (uint16_t)node->core_count,
-                                                .takes_epochs = node->cluster != NULL,
-                                                .says_no_version = node->is_old};
+                                                .takes_epochs = true};
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     node->cores[core].index = (uint16_t)core;
     node->cores[core].node = node;
@@ -87,14 +63,6 @@ static bool open_cores(struct fake_node *node, uint16_t base_port)
     return true;
 }
 
-void fake_node_take_back_now(struct fake_node *node)
-{
-    fake_record_restore(node);
-    node->whole = ++node->restores;
-    for (uint32_t i = 0; i < node->core_count; i++)
-        mr_endpoint_set_restores(mrc_socket_server_endpoint(node->cores[i].server), node->restores);
-}
-
 static void *serve(void *arg)
 {
     struct fake_node *node = arg;
@@ -104,16 +72,11 @@ static void *serve(void *arg)
             fake_record_save(node);
             atomic_store(&node->save_wanted, false);
         }
-        if (atomic_load(&node->take_back_wanted)) {
-            fake_node_take_back_now(node);
-            atomic_store(&node->take_back_wanted, false);
-        }
         while (atomic_load(&node->pause_wanted)) {
             atomic_store(&node->is_paused, true);
             wait_pause();
         }
         atomic_store(&node->is_paused, false);
-        fake_node_answer_kept(node);
         for (uint32_t i = 0; i < node->core_count; i++) {
             fake_core_end_late(&node->cores[i], mrc_socket_server_endpoint(node->cores[i].server));
             mrc_socket_server_run(node->cores[i].server, i + 1 == node->core_count ? 1 : 0);
@@ -159,32 +122,29 @@ static void begin_start(struct fake_node *node)
     origin->start_count = older + 1;
 }
 
-static struct fake_node *new_node(uint32_t core_count, const char *key_file, bool mute)
+struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
+                                         uint32_t core_count, const struct mr_feature *table)
 {
     struct fake_node *node = calloc(1, sizeof(*node));
+    bool open = false;
     assert_non_null(node);
     node->core_count = core_count;
     node->incarnation = 1;
     node->start_id = 1;
     begin_start(node);
-    node->saved_origin = node->origin;
-    node->lineage = 1;
-    node->key_file = key_file;
-    node->mute = mute;
-    node->features = calloc(FAKE_FEATURES_MAX, sizeof(*node->features));
-    node->saved = calloc(FAKE_FEATURES_MAX, sizeof(*node->saved));
+    node->cluster = cluster;
+    node->place = place;
+    node->forgetful = true;
+    node->table = calloc(1, sizeof(*node->table));
+    node->saved = calloc(1, sizeof(*node->saved));
     node->saved_push_streams = calloc(FAKE_PUSH_STREAMS_MAX, sizeof(*node->saved_push_streams));
-    assert_true(node->features != NULL && node->saved != NULL && node->saved_push_streams != NULL);
+    assert_true(node->table != NULL && node->saved != NULL && node->saved_push_streams != NULL);
     for (uint32_t i = 0; i < FAKE_CORES_MAX; i++) {
         node->cores[i].push_streams = calloc(FAKE_PUSH_STREAMS_MAX, sizeof(*node->cores[i].push_streams));
         assert_non_null(node->cores[i].push_streams);
     }
-    return node;
-}
-
-static struct fake_node *start(struct fake_node *node)
-{
-    bool open = false;
+    node->table->feature = *table;
+    fake_record_save(node);
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, any_port());
     assert_true(open);
@@ -192,39 +152,9 @@ static struct fake_node *start(struct fake_node *node)
     return node;
 }
 
-struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
-{
-    return start(new_node(core_count, key_file, mute));
-}
-
-struct fake_node *fake_node_start_old(uint32_t core_count)
-{
-    struct fake_node *node = new_node(core_count, NULL, false);
-    node->is_old = true;
-    return start(node);
-}
-
-struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
-                                         uint32_t core_count, const struct mr_feature *table)
-{
-    struct fake_node *node = new_node(core_count, NULL, false);
-    node->cluster = cluster;
-    node->place = place;
-    node->forgetful = true;
-    node->features[0].feature = *table;
-    node->feature_count = 1;
-    fake_record_save(node);
-    return start(node);
-}
-
 void fake_node_change_ports(struct fake_node *node)
 {
     node->base_port = any_port();
-}
-
-struct fake_node *fake_node_start(uint32_t core_count)
-{
-    return fake_node_start_with(core_count, NULL, false);
 }
 
 void fake_node_kill(struct fake_node *node)
@@ -242,15 +172,9 @@ void fake_node_kill(struct fake_node *node)
 
 void fake_node_restart(struct fake_node *node)
 {
-    fake_node_restart_with(node, node->core_count);
-}
-
-void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
-{
     bool open = false;
     if (node->forgetful)
         fake_record_restore(node);
-    node->core_count = core_count;
     node->incarnation++;
     node->start_id++;
     begin_start(node);
@@ -266,28 +190,15 @@ void fake_node_save(struct fake_node *node)
     WAIT_UNTIL(node->thread == NULL || !atomic_load(&node->save_wanted));
 }
 
-void fake_node_take_back(struct fake_node *node)
-{
-    atomic_store(&node->take_back_wanted, true);
-    WAIT_UNTIL(!atomic_load(&node->take_back_wanted));
-}
-
 void fake_node_destroy(struct fake_node *node)
 {
     fake_node_kill(node);
     for (uint32_t i = 0; i < FAKE_CORES_MAX; i++)
         free(node->cores[i].push_streams);
-    free(node->features);
+    free(node->table);
     free(node->saved);
     free(node->saved_push_streams);
     free(node);
-}
-
-const char *fake_node_address(const struct fake_node *node)
-{
-    static _Thread_local char text[32];
-    snprintf(text, sizeof(text), "127.0.0.1:%u", node->base_port);
-    return text;
 }
 
 uint16_t fake_owner(const struct fake_node *node, uint32_t partition)

@@ -1,6 +1,7 @@
-/* A node for the client's tests: a thread that serves some cores over loopback sockets, and a model of what a
- * node does, simple enough to be believed. A key that reaches a core which does not own it is refused
- * (MR_INVALID_ARGUMENT), so that every test is one of the sharding, too. */
+/* A member of a cluster for the client's tests: a thread that serves some cores over loopback sockets, and a
+ * model of what a node does with one table, simple enough to be believed. A key that reaches a core which
+ * does not own it is refused (MR_INVALID_ARGUMENT), so that every test is one of the sharding, too. Whatever
+ * needs no cluster is tested with a real node: live_node.h. */
 #ifndef FAKE_NODE_H
 #define FAKE_NODE_H
 
@@ -12,19 +13,11 @@
 #include "dataplane/wire/format/op.h"
 
 #define FAKE_CORES_MAX        4u
-#define FAKE_FEATURES_MAX     8u
 #define FAKE_ROWS_MAX         4096u
 #define FAKE_DIM_MAX          8u
-#define FAKE_ELEMENTS_MAX     16u
-#define FAKE_BATCHES_MAX      8u
-#define FAKE_STREAM_WORDS     4u
-#define FAKE_STREAMS_MAX      64u
 #define FAKE_PUSH_STREAMS_MAX 256u
 #define FAKE_NUMBERS_MAX      4096u
 #define FAKE_STARTS_MAX       8u
-#define FAKE_HOSTILE          "\033]0;x\a\x9b"
-#define FAKE_CLOCK_NAME       UINT64_C(77)
-#define FAKE_CLOCK_AHEAD_NS   UINT64_C(5000000000)
 
 struct fake_cluster;
 
@@ -42,26 +35,16 @@ struct fake_row {
     float values[FAKE_DIM_MAX];
 };
 
-struct fake_feature {
+struct fake_table {
     struct mr_feature feature;
-    struct fake_row rows[FAKE_ROWS_MAX]; /* tables: of all cores */
-    float values[FAKE_ELEMENTS_MAX];     /* variables */
+    struct fake_row rows[FAKE_ROWS_MAX]; /* of all cores */
 };
 
+/* The one that was fed last; keys NULL: none. */
 struct fake_batch {
-    bool used;
-    uint64_t id;
-    uint32_t feature, samples, slots, key_count;
+    uint32_t samples, key_count;
     uint64_t *keys;
     uint32_t *offsets;
-    float *weights, *divisors; /* NULL: none were fed */
-};
-
-struct fake_stream {
-    bool used;
-    uint32_t number;
-    struct mr_plan plan;
-    uint64_t applied[FAKE_STREAM_WORDS];
 };
 
 /* Which of one client's numbered pushes of a push stream a core has applied. */
@@ -79,14 +62,8 @@ struct fake_core {
     uint16_t index;
     struct fake_node *node;
     struct mrc_socket_server *server;
-    struct fake_batch batches[FAKE_BATCHES_MAX];
-    uint64_t applied_watermark; /* of the first stream */
-    struct fake_stream streams[FAKE_STREAMS_MAX];
-    uint16_t wrong_ports[2];               /* of a node that spreads: the ports that lead elsewhere */
-    atomic_uint packets;                   /* datagrams that came */
-    atomic_uint direct, detours;           /* datagrams from ports that lead here, and from those */
+    struct fake_batch batch;
     struct fake_push_stream *push_streams; /* [FAKE_PUSH_STREAMS_MAX] */
-    atomic_ullong requests;                /* taken since the first start */
     bool is_late;                          /* an answer was begun, and waits */
     struct mr_call_ref late;
 };
@@ -102,66 +79,34 @@ struct fake_origin {
 struct fake_node {
     uint32_t core_count;
     uint32_t incarnation;
-    uint64_t start_id;          /* rises with each start */
-    uint32_t lineage, restores; /* of its directory, and by call so far ... */
-    uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
-    const char *key_file;
+    uint64_t start_id; /* rises with each start */
     uint16_t base_port;
-    uint32_t message_bytes_max;      /* as it tells; 0: the largest */
-    bool is_old;                     /* says no version, as those before 0.3.0 */
-    bool mute;                       /* take ECHO and PUSH_GRAD and never answer them */
-    atomic_bool spreads;             /* datagrams from some source ports come in on another core */
-    atomic_bool dumb;                /* apply PUSH_GRAD and never answer it */
-    atomic_bool is_hostile;          /* each text in its answers is FAKE_HOSTILE */
-    atomic_bool lacks_lookup_tables; /* as servers of older versions do */
-    atomic_uint busy;                /* bit i: core i answers PUSH_GRAD with BUSY */
-    atomic_bool is_without_lease;    /* each call for rows is answered with BUSY */
-    atomic_ullong tells_epoch;       /* it knows the map of that epoch, and no later one; 0: the newest */
+    atomic_uint busy;             /* bit i: core i answers PUSH_GRAD with BUSY */
+    atomic_bool is_without_lease; /* each call for rows is answered with BUSY */
+    atomic_ullong tells_epoch;    /* it knows the map of that epoch, and no later one; 0: the newest */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_uint late;
-    atomic_uint feed_status;   /* what feeds are answered with; MR_OK: they are taken */
-    atomic_uint saves_ignored; /* so many SAVEs are taken and never answered */
-    atomic_ullong applied;     /* pushes, without those that were known */
-    atomic_ullong unseen;      /* pushes that came with MR_PUSH_UNSEEN */
-    atomic_ullong known;       /* pushes that had been applied before */
-    bool forgetful;            /* a restart goes back to the last fake_node_save() */
-    atomic_bool save_wanted, take_back_wanted;
-    /* a restore by call under the first push that comes again to core 1: it is answered long after that, and
-     * after a LIST, if one comes */
-    bool takes_back_under;
-    uint32_t take_back_at; /* the same just before that many pushes have come again, once; 0: none */
-    struct fake_kept {
-        struct mr_endpoint *ep; /* NULL: none is kept */
-        struct mr_call_ref ref;
-        uint64_t until_us;
-    } kept;
-    struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
-    uint32_t saved_feature_count;
-    uint32_t freeze;                             /* as set by FREEZE */
+    atomic_ullong applied; /* pushes, without those that were known */
+    atomic_ullong known;   /* pushes that had been applied before */
+    atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
+    bool forgetful;        /* a restart goes back to the last fake_node_save() */
+    atomic_bool save_wanted;
+    struct fake_table *table, *saved;
     uint64_t saves;                              /* fake_node_save() so far */
     struct fake_origin origin, saved_origin;     /* `origin` also says which checkpoint is on disk */
     struct fake_push_stream *saved_push_streams; /* [FAKE_PUSH_STREAMS_MAX], of all cores */
-    uint64_t checkpoint_id;
-    atomic_ullong applied_at_save; /* `applied` as of the last SAVE */
-    uint32_t feature_count;
-    uint32_t place;                /* in the cluster */
-    struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
+    uint32_t place;                              /* in the cluster */
     struct fake_core cores[FAKE_CORES_MAX];
-    const struct fake_cluster *cluster; /* NULL: it is in none; fake_cluster.h */
-    atomic_ullong since;                /* calls by maps of earlier epochs are refused ... */
-    atomic_ullong refused;              /* ... and so many have been */
-    atomic_ullong waited;               /* calls that found what they are about not loaded yet, or no lease */
+    const struct fake_cluster *cluster;
+    atomic_ullong since;   /* calls by maps of earlier epochs are refused ... */
+    atomic_ullong refused; /* ... and so many have been */
+    atomic_ullong waited;  /* calls that found what they are about not loaded yet, or no lease */
     atomic_bool pause_wanted, is_paused; /* its thread does nothing, and the test may change anything */
     struct fake_thread *thread;
 };
 
-/* Starts it on free ports of 127.0.0.1. Fails the test when that does not work. */
-struct fake_node *fake_node_start(uint32_t core_count);
-/* The same with a key, or mute. */
-/* One of a version before 0.3.0. */
-struct fake_node *fake_node_start_old(uint32_t core_count);
-struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute);
-/* The same as a member of a cluster, with a table of which a checkpoint is on disk. */
+/* Starts it on free ports of 127.0.0.1, with a table of which a checkpoint is on disk. Fails the test when
+ * that does not work. */
 struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
                                          uint32_t core_count, const struct mr_feature *table);
 /* Its thread takes a pause, unless it was killed, and goes on. */
@@ -174,24 +119,15 @@ void fake_record_merge(const struct fake_node *from, struct fake_node *to);
 void fake_record_take_over(const struct fake_node *from, struct fake_node *to);
 /* Has all cores of `to` know what those of `from` know of numbered pushes, and no more. Both are paused. */
 void fake_record_hand_over(struct fake_push_stream *from[FAKE_CORES_MAX], struct fake_node *to);
-/* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
+/* Kill it: nothing is said to anybody. What it knows of the table stays for the restart. */
 void fake_node_kill(struct fake_node *node);
 /* After a kill: again on the same ports, as the next incarnation. Batches are gone. */
 void fake_node_restart(struct fake_node *node);
-/* As fake_node_restart(), with another number of cores. */
-void fake_node_restart_with(struct fake_node *node, uint32_t core_count);
-/* A checkpoint of features and of what was pushed; a node that is forgetful comes back as it was then. */
+/* A checkpoint of the table and of what was pushed; a node that is forgetful comes back as it was then. */
 void fake_node_save(struct fake_node *node);
-/* While it runs: a restore by call of the last fake_node_save(). */
-void fake_node_take_back(struct fake_node *node);
-/* The same by the node's own thread. */
-void fake_node_take_back_now(struct fake_node *node);
 /* After a kill: its next start is on other ports. */
 void fake_node_change_ports(struct fake_node *node);
 void fake_node_destroy(struct fake_node *node);
-/* "127.0.0.1:PORT"; valid until the next call. */
-const char *fake_node_address(const struct fake_node *node);
-
 uint16_t fake_owner(const struct fake_node *node, uint32_t partition);
 /* A row's value before anything is pushed. */
 float fake_initial(uint64_t key, uint32_t d);
@@ -206,12 +142,10 @@ void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const stru
 void fake_record_save(struct fake_node *node);
 void fake_record_restore(struct fake_node *node);
 /* The row of a key, or where it can be. */
-struct fake_row *fake_row_at(struct fake_feature *feature, uint64_t key);
+struct fake_row *fake_row_at(struct fake_table *table, uint64_t key);
 /* fake_ops.c */
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);
 void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep);
-/* Once it is time to. */
-void fake_node_answer_kept(struct fake_node *node);
 
 #endif

@@ -134,8 +134,7 @@ void fake_record_take_over(const struct fake_node *from, struct fake_node *to)
 
 void fake_record_save(struct fake_node *node)
 {
-    memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof(*node->saved));
-    node->saved_feature_count = node->feature_count;
+    *node->saved = *node->table;
     node->origin.checkpoint = ++node->saves;
     node->saved_origin = node->origin;
     memset(node->saved_push_streams, 0, FAKE_PUSH_STREAMS_MAX * sizeof(*node->saved_push_streams));
@@ -150,8 +149,7 @@ void fake_record_save(struct fake_node *node)
 
 void fake_record_restore(struct fake_node *node)
 {
-    memcpy(node->features, node->saved, FAKE_FEATURES_MAX * sizeof(*node->saved));
-    node->feature_count = node->saved_feature_count;
+    *node->table = *node->saved;
     node->origin = node->saved_origin;
     for (uint32_t c = 0; c < FAKE_CORES_MAX; c++)
         memcpy(node->cores[c].push_streams, node->saved_push_streams,

@@ -1,4 +1,4 @@
-/* Lookups and pushes of rows against the fake node, with one core and with three: what comes out must not
+/* Lookups and pushes of rows against a node, with one core and with three: what comes out must not
  * depend on it. */
 #include <math.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 #include "dataplane/optimizer/rule.h"
 #include "tests/unit/trainer_client/api/calls_fixture.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
+#include "tests/unit/trainer_client/canned_answers.h"
 
 /* ---- memory that runs out ---- */
 
@@ -40,13 +41,13 @@ static void check_rows(uint32_t core_count)
 {
     struct fixture x;
     struct mr_reply *reply = NULL;
-    float gradients[KEYS * DIM], pushed[41][DIM] = {{0}};
+    float gradients[KEYS * DIM], pushed[DISTINCT][DIM] = {{0}};
     set_up(&x, core_count);
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], KEYS);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], DIM);
     for (uint32_t i = 0; i < KEYS * DIM; i++)
-        assert_true(floats(reply)[i] == fake_initial(x.keys[i / DIM], i % DIM));
+        assert_true(floats(reply)[i] == live_value(x.keys[i / DIM], i % DIM));
     mr_reply_free(reply);
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
         gradients[i] = (float)(i % 11) * 0.5f;
@@ -56,7 +57,7 @@ static void check_rows(uint32_t core_count)
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         assert_close(floats(reply)[i],
-                     fake_initial(x.keys[i / DIM], i % DIM) - pushed[x.keys[i / DIM]][i % DIM]);
+                     live_value(x.keys[i / DIM], i % DIM) - pushed[x.keys[i / DIM]][i % DIM]);
     mr_reply_free(reply);
     /* No keys, and one: with several cores, too. */
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], NULL, 0, &reply), MR_OK);
@@ -64,7 +65,7 @@ static void check_rows(uint32_t core_count)
     mr_reply_free(reply);
     for (uint64_t key = 0; key < 20; key++) {
         assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], &key, 1, &reply), MR_OK);
-        assert_true(floats(reply)[2] == fake_initial(key, 2));
+        assert_true(floats(reply)[2] == live_value(key, 2));
         mr_reply_free(reply);
     }
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], x.keys, KEYS, NULL), MR_OK);
@@ -89,8 +90,7 @@ static void check_stored_rows(uint32_t core_count)
     assert_int_equal(mr_get_rows(x.client, NULL, x.tables[0], keys, COUNT, false, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], DIM + 1);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_true(floats(reply)[i * (DIM + 1)] == fake_initial(keys[i], 0) &&
-                    floats(reply)[i * (DIM + 1) + DIM] == 0);
+        assert_true(floats(reply)[i * (DIM + 1)] == 0 && floats(reply)[i * (DIM + 1) + DIM] == 0);
     mr_reply_free(reply);
     assert_int_equal(mr_set_rows(x.client, NULL, x.tables[0], keys, COUNT, DIM, false, rows), MR_OK);
     assert_int_equal(mr_get_rows(x.client, &async, x.tables[0], keys, COUNT, false, NULL), MR_OK);
@@ -114,6 +114,7 @@ static void check_learning_rates(uint32_t core_count)
     uint64_t key = 5, batch = UINT64_C(1) << 48;
     float gradient[DIM], bias = 2;
     struct mr_feature feature = mr_feature_variable("bias", 1, &one);
+    feature.learning_rate = 1;
     set_up(&x, core_count);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     struct mr_batch_keys keys = {x.tables[0], 1, 1, &key, offsets, NULL};
@@ -128,7 +129,7 @@ static void check_learning_rates(uint32_t core_count)
     assert_int_equal(mr_push_gradients(x.client, &none, x.tables[0], &key, 1, DIM, gradient), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x.client, &none, variable, 1, &bias), MR_OK);
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], &key, 1, &reply), MR_OK);
-    assert_close(floats(reply)[0], fake_initial(key, 0) - 2);
+    assert_close(floats(reply)[0], live_value(key, 0) - 2);
     mr_reply_free(reply);
     assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 1, &reply), MR_OK);
     assert_close(floats(reply)[0], -2);
@@ -146,13 +147,13 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
 {
     struct fixture x;
     struct mr_reply *reply = NULL;
-    float gradients[BAGS * DIM], rows[41][DIM];
+    float gradients[BAGS * DIM], rows[DISTINCT][DIM];
     uint32_t table, pushes = 2;
     set_up(&x, core_count);
     table = x.tables[pooling];
-    for (uint32_t k = 0; k < 41; k++)
+    for (uint32_t k = 0; k < DISTINCT; k++)
         for (uint32_t d = 0; d < DIM; d++)
-            rows[k][d] = fake_initial(k, d);
+            rows[k][d] = live_value(k, d);
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(i % 7) - 3.0f;
     for (uint32_t n = 0; n <= pushes; n++) {
@@ -201,15 +202,32 @@ TEST(test_pooling)
 
 /* ---- counts ---- */
 
-/* What the fake node says of `sent` keys at one core. */
-static void add_expected(struct mr_pushed *sum, uint32_t sent)
+/* Made up: of keys at a core all were applied, but that the second was refused where there are two, the third
+ * has no row, and the fourth's gradient holds NaN. */
+static struct mr_pushed counts_of(uint32_t sent)
 {
-    uint32_t refused = sent >= 2, without_row = sent >= 3, not_finite = sent >= 4;
-    sum->sent += sent;
-    sum->refused += refused;
-    sum->without_row += without_row;
-    sum->not_finite += not_finite;
-    sum->applied += sent - refused - without_row - not_finite;
+    const uint32_t refused = sent >= 2, without_row = sent >= 3, not_finite = sent >= 4;
+    return (struct mr_pushed){.is_known = true,
+                              .sent = sent,
+                              .applied = sent - refused - without_row - not_finite,
+                              .refused = refused,
+                              .without_row = without_row,
+                              .not_finite = not_finite};
+}
+
+static bool answer_with_counts(struct mr_endpoint *ep, uint32_t core, const struct mr_request *request)
+{
+    if (request->message->preamble.op != MR_OP_PUSH_GRAD)
+        return false;
+    const struct mr_pushed c = counts_of(request->message->tensors[1].dims[0]);
+    uint32_t words[MR_PUSHED_WORDS] = {[MR_PUSHED_SENT] = (uint32_t)c.sent,
+                                       [MR_PUSHED_APPLIED] = (uint32_t)c.applied,
+                                       [MR_PUSHED_REFUSED] = (uint32_t)c.refused,
+                                       [MR_PUSHED_WITHOUT_ROW] = (uint32_t)c.without_row,
+                                       [MR_PUSHED_NOT_FINITE] = (uint32_t)c.not_finite};
+    struct mr_tensor t = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, words);
+    canned_reply(ep, request, &t, 1);
+    return true;
 }
 
 static void assert_pushed(const struct mr_pushed *got, const struct mr_pushed *expected)
@@ -222,19 +240,42 @@ static void assert_pushed(const struct mr_pushed *got, const struct mr_pushed *e
     assert_int_equal(got->not_finite, expected->not_finite);
 }
 
+/* Each core's counts add up. */
 static struct mr_pushed expect_split(const struct fixture *x, uint32_t table, const uint64_t *keys,
                                      uint32_t count)
 {
     struct mr_pushed sum = {.is_known = true};
-    uint32_t of_core[FAKE_CORES_MAX] = {0};
+    uint32_t of_core[LIVE_CORES_MAX] = {0};
     for (uint32_t i = 0; i < count; i++)
-        of_core[fake_owner(x->node, mr_partition_of(mr_key_hash(keys[i], 1000 + table)))]++;
-    for (uint32_t core = 0; core < FAKE_CORES_MAX; core++)
-        add_expected(&sum, of_core[core]);
+        of_core[live_owner(x->node->core_count, mr_partition_of(mr_key_hash(keys[i], 1000 + table)))]++;
+    for (uint32_t core = 0; core < LIVE_CORES_MAX; core++) {
+        const struct mr_pushed c = counts_of(of_core[core]);
+        sum.sent += c.sent;
+        sum.applied += c.applied;
+        sum.refused += c.refused;
+        sum.without_row += c.without_row;
+        sum.not_finite += c.not_finite;
+    }
     return sum;
 }
 
-/* Of keys, of a variable and of a batch; each core's counts add up. */
+static uint32_t distinct_of(const uint64_t *keys, uint32_t count)
+{
+    bool seen[DISTINCT] = {false};
+    uint32_t distinct = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        distinct += !seen[keys[i]];
+        seen[keys[i]] = true;
+    }
+    return distinct;
+}
+
+static struct mr_pushed expect_applied(uint32_t count)
+{
+    return (struct mr_pushed){.is_known = true, .sent = count, .applied = count};
+}
+
+/* Of keys, of a variable and of a batch. */
 static void check_counts(uint32_t core_count)
 {
     static const struct mr_pushed nothing = {.is_known = false, .sent = 77};
@@ -251,6 +292,7 @@ static void check_counts(uint32_t core_count)
     assert_int_equal(mr_lookup(x.client, &options, x.tables[0], x.keys, KEYS, NULL), MR_OK);
     assert_int_equal(pushed.sent, 77); /* no push */
     expected = expect_split(&x, 0, x.keys, KEYS);
+    atomic_store(&x.node->answer, answer_with_counts);
     assert_int_equal(mr_push_gradients(x.client, &options, x.tables[0], x.keys, KEYS, DIM, gradients), MR_OK);
     assert_pushed(&pushed, &expected);
     options.wire_dtype = MR_I8;
@@ -263,13 +305,13 @@ static void check_counts(uint32_t core_count)
     mr_future_destroy(future);
     options.wire_dtype = 0;
     options.future = NULL;
+    atomic_store(&x.node->answer, NULL);
 
-    expected = (struct mr_pushed){.is_known = true};
-    add_expected(&expected, 1);
+    expected = expect_applied(1);
     assert_int_equal(mr_variable_push_gradient(x.client, &options, x.variable, 6, gradients), MR_OK);
     assert_pushed(&pushed, &expected);
 
-    expected = expect_split(&x, 0, x.keys, x.offsets[BAGS]);
+    expected = expect_applied(distinct_of(x.keys, x.offsets[BAGS]));
     fed = (struct mr_batch_keys){x.tables[0], BAGS, 1, x.keys, x.offsets, NULL};
     batch = (struct mr_batch_gradient){x.tables[0], mr_tensor_3d(MR_F32, BAGS, 1, DIM, gradients)};
     assert_int_equal(mr_feed_sample(x.client, NULL, 0, &fed, 1, false), MR_OK);

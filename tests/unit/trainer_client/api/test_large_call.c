@@ -7,7 +7,7 @@
 #include "dataplane/wire/base/list.h"
 #include "tests/test.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "tests/unit/trainer_client/future_notice.h"
 #include "tests/wait.h"
 #include "trainer_client/api/large_call.h"
@@ -21,7 +21,7 @@ static uint32_t offsets[BAGS + 1];
 static float weights[KEYS], gradients[KEYS * (DIM + TABLES)];
 
 struct fixture {
-    struct fake_node *node;
+    struct live_node *node;
     struct mr_client *client;
     uint32_t tables[TABLES]; /* pooled by sum, mean, sqrtn */
 };
@@ -43,11 +43,11 @@ static void draw(void)
         gradients[i] = (float)(i % 13) / 7 - 0.9f;
 }
 
-static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
+static struct mr_client *connect_with(const struct live_node *node, struct mr_client_options options)
 {
     struct mr_client *client = NULL;
     char error[512] = "";
-    options.server = fake_node_address(node);
+    options.server = live_node_address(node);
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -58,7 +58,7 @@ static void set_up(struct fixture *x, uint32_t core_count, struct mr_client_opti
     static const char *const names[TABLES] = {"sum", "mean", "sqrtn"};
     struct mr_feature features[TABLES];
     memset(x, 0, sizeof(*x));
-    x->node = fake_node_start(core_count);
+    x->node = live_node_start_new(core_count);
     x->client = connect_with(x->node, options);
     for (uint32_t i = 0; i < TABLES; i++) {
         features[i] = mr_feature_table(names[i], DIM + i);
@@ -66,24 +66,18 @@ static void set_up(struct fixture *x, uint32_t core_count, struct mr_client_opti
         features[i].seed = 1000 + i;
     }
     assert_int_equal(mr_create(x->client, NULL, features, TABLES, x->tables), MR_OK);
+    for (uint32_t i = 0; i < TABLES; i++)
+        live_node_fill(x->node, x->tables[i], DIM + i, all_keys, DISTINCT);
 }
 
 static void tear_down(struct fixture *x)
 {
     mr_client_destroy(x->client);
-    fake_node_destroy(x->node);
+    live_node_destroy(x->node);
 }
 
 static const struct mr_client_options little = {.memory_bytes = MEMORY_BYTES};
 static const struct mr_client_options plenty = {.memory_bytes = 0};
-
-static uint64_t requests_to(const struct fake_node *node)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < node->core_count; i++)
-        sum += atomic_load(&node->cores[i].requests);
-    return sum;
-}
 
 /* Rows, bags and weighted bags: of call i. */
 static struct mr_table_keys keys_of(const struct fixture *x, uint32_t i)
@@ -157,9 +151,9 @@ TEST(test_lookups)
         for (uint32_t i = 0; i < 9; i++) {
             struct mr_options options = {.wire_dtype = dtypes[i / 3]};
             struct mr_reply *ours = NULL, *theirs = NULL;
-            const uint64_t before = requests_to(x.node);
+            const uint64_t before = live_node_requests(x.node);
             assert_int_equal(look_up(&x, &options, i, &ours), MR_OK);
-            assert_true(requests_to(x.node) - before >= 2 * cores);
+            assert_true(live_node_requests(x.node) - before >= 2 * cores);
             assert_int_equal(look_up(&y, &options, i, &theirs), MR_OK);
             assert_same(ours, theirs);
         }
@@ -195,11 +189,11 @@ static void check_pushes(uint32_t cores, bool replay)
     for (uint32_t i = 0; i < 6; i++) {
         struct mr_pushed pushed = {.sent = 77};
         struct mr_options options = {.wire_dtype = dtypes[i], .pushed = &pushed};
-        const uint64_t before = atomic_load(&x.node->applied);
+        const uint64_t before = live_node_applied(x.node);
         assert_int_equal(large_call_push(&x, &options, i), MR_OK);
-        assert_true(atomic_load(&x.node->applied) - before >= 2 * cores);
+        assert_true(live_node_applied(x.node) - before >= 2 * cores);
         assert_true(pushed.is_known);
-        assert_int_equal(pushed.sent, i % 3 == 0 ? KEYS : offsets[BAGS]); /* as the fake counts */
+        assert_int_equal(pushed.sent, DISTINCT);
         options.pushed = NULL;
         assert_int_equal(large_call_push(&y, &options, i), MR_OK);
         assert_same(rows_of(&x, i % TABLES), rows_of(&y, i % TABLES));
@@ -256,19 +250,20 @@ TEST(test_a_node_of_short_messages)
     uint64_t *many = calloc(MANY, sizeof(*many));
     assert_non_null(many);
     set_up(&x, 1, plenty);
-    uint64_t before = requests_to(x.node);
+    uint64_t before = live_node_requests(x.node);
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], many, MANY, NULL), MR_OK);
-    assert_int_equal(requests_to(x.node) - before, 1);
-    fake_node_kill(x.node);
-    x.node->message_bytes_max = 1 << 20;
-    fake_node_restart(x.node);
+    assert_int_equal(live_node_requests(x.node) - before, 1);
+    live_node_save(x.node);
+    live_node_kill(x.node);
+    x.node->config.transport_message_mib_max = 1;
+    live_node_restart(x.node);
     while (mr_lookup(x.client, NULL, x.tables[0], many, 1, NULL) != MR_OK) {
     }
     struct mr_client *other = connect_with(x.node, plenty);
 
-    before = requests_to(x.node);
+    before = live_node_requests(x.node);
     assert_int_equal(mr_lookup(other, NULL, x.tables[0], many, MANY, NULL), MR_OK);
-    assert_int_in_range(requests_to(x.node) - before, 2, 3); /* and LIST, to know the table */
+    assert_int_in_range(live_node_requests(x.node) - before, 2, 3); /* and LIST, to know the table */
     const uint32_t one_bag[2] = {0, 1 << 18};
     uint64_t *same = calloc(9 << 20, sizeof(*same)); /* more than any message holds */
     assert_non_null(same);
@@ -322,7 +317,7 @@ TEST(test_a_future_that_is_dropped)
     assert_int_equal(large_call_push(&x, &options, 0), MR_OK);
     mr_future_destroy(future);
     assert_int_equal(large_call_push(&y, NULL, 0), MR_OK);
-    assert_same(rows_of(&x, 0), rows_of(&y, 0)); /* the fake executes calls in their order */
+    assert_same(rows_of(&x, 0), rows_of(&y, 0));
     assert_int_equal(look_up(&x, &options, 0, NULL), MR_OK);
     mr_future_destroy(future);
     tear_down(&x);
@@ -340,17 +335,19 @@ TEST(test_refusals)
     uint32_t one_bag[2] = {0, KEYS};
     static uint64_t same[KEYS];
     set_up(&x, 2, little);
+    const uint64_t applied = live_node_applied(x.node);
+
     /* All parts are refused alike: nothing was applied. */
     refused(mr_push_gradients(x.client, NULL, x.tables[0], keys, KEYS, DIM + 1, gradients), MR_WRONG_DIM,
-            "not 4");
+            "rows have 4");
     assert_null(strstr(mr_last_error(), "parts"));
     assert_int_equal(mr_push_gradients(x.client, &options, x.tables[0], keys, KEYS, DIM + 1, gradients),
                      MR_OK);
-    refused(mr_future_wait(future, NULL), MR_WRONG_DIM, "not 4");
+    refused(mr_future_wait(future, NULL), MR_WRONG_DIM, "rows have 4");
     mr_future_destroy(future);
     refused(mr_lookup(x.client, NULL, 77, keys, KEYS, NULL), MR_UNKNOWN_TABLE, "77");
     /* What is not to be divided is not begun. */
-    const uint64_t before = requests_to(x.node);
+    const uint64_t before = live_node_requests(x.node);
 
     for (uint32_t i = 0; i < KEYS; i++)
         same[i] = 5;
@@ -361,8 +358,8 @@ TEST(test_refusals)
     refused(
         MR_TOO_LARGE, MR_TOO_LARGE,
         ": raise memory_bytes = 1048576 of this client to at least 4931072, or push less to a key at once");
-    assert_int_equal(requests_to(x.node), before);
-    assert_int_equal(atomic_load(&x.node->applied), 0);
+    assert_int_equal(live_node_requests(x.node), before);
+    assert_int_equal(live_node_applied(x.node), applied);
     assert_int_equal(pushed.sent, 77);
     tear_down(&x);
 }
@@ -377,7 +374,7 @@ TEST(test_nobody_answers_a_push)
     atomic_store(&x.node->dumb, true);
     for (uint32_t with_future = 0; with_future < 2; with_future++) {
         options.future = with_future != 0 ? &future : NULL;
-        const uint64_t before = atomic_load(&x.node->applied);
+        const uint64_t before = live_node_applied(x.node);
         enum mr_status status = large_call_push(&x, &options, 1);
         if (with_future != 0) {
             assert_int_equal(status, MR_OK);
@@ -387,8 +384,8 @@ TEST(test_nobody_answers_a_push)
         refused(status, MR_UNKNOWN_OUTCOME, "parts: 0 were applied, 0 are kept to be sent again, ");
         assert_non_null(strstr(mr_last_error(), "of step 9"));
         assert_null(strstr(mr_last_error(), " 0 were not sent"));
-        WAIT_UNTIL(atomic_load(&x.node->applied) > before);
-        assert_int_in_range(atomic_load(&x.node->applied) - before, 1, 4); /* those in flight */
+        WAIT_UNTIL(live_node_applied(x.node) > before);
+        assert_int_in_range(live_node_applied(x.node) - before, 1, 4); /* those in flight */
     }
     tear_down(&x);
 }
@@ -402,15 +399,14 @@ TEST(test_a_push_is_replayed)
     with_replay.replay = true;
     set_up(&x, 2, with_replay);
     set_up(&y, 2, plenty);
-    x.node->forgetful = true;
-    fake_node_save(x.node);
-    fake_node_pause(x.node);
+    live_node_save(x.node);
+    live_node_pause(x.node);
     refused(large_call_push(&x, &options, 0), MR_UNKNOWN_OUTCOME, "it must not be pushed again");
     if (strstr(mr_last_error(), "parts") != NULL)
         fail_msg("%s", mr_last_error());
-    fake_node_go_on(x.node);
-    fake_node_kill(x.node);
-    fake_node_restart(x.node);
+    live_node_go_on(x.node);
+    live_node_kill(x.node);
+    live_node_restart(x.node);
     assert_int_equal(large_call_push(&y, NULL, 0), MR_OK);
     struct mr_reply *rows = NULL;
     const struct mr_options patient = {.deadline_ms = 60000};
@@ -475,12 +471,12 @@ TEST(test_a_late_push_is_kept)
     struct fixture x;
     with_replay.replay = true;
     set_up(&x, 1, with_replay);
-    fake_node_pause(x.node);
+    live_node_pause(x.node);
     begin_late(&x, &options, &late);
     refused(mrc_large_run(&late.call, NULL), MR_UNKNOWN_OUTCOME, "it must not be pushed again");
     assert_null(strstr(mr_last_error(), "parts"));
     assert_int_in_range(late_made, 20, 60);
-    fake_node_go_on(x.node);
+    live_node_go_on(x.node);
     tear_down(&x);
 }
 
@@ -495,7 +491,9 @@ TEST(test_a_push_is_kept_in_part)
         with_replay.replay = true;
         with_replay.replay_bytes = replay_bytes[i];
         set_up(&x, 1, with_replay);
-        fake_node_pause(x.node);
+        const uint64_t applied = live_node_applied(x.node);
+
+        live_node_pause(x.node);
         const struct mr_options options = {.deadline_ms = 800, .step = 9};
         refused(large_call_push(&x, &options, 0), MR_UNKNOWN_OUTCOME, "fill replay_bytes = ");
         assert_non_null(strstr(mr_last_error(), ": raise it; the call of step 9 was made in "));
@@ -509,12 +507,12 @@ TEST(test_a_push_is_kept_in_part)
         /* Nothing of it is in flight, so what comes next waits for room, too, and is not applied. */
         refused(mr_push_gradients(x.client, &options, x.tables[0], keys, 3000, DIM, gradients), MR_NO_MEMORY,
                 "fill replay_bytes = ");
-        fake_node_go_on(x.node);
+        live_node_go_on(x.node);
         while (info.replaying || info.replayed < kept) {
             assert_int_equal(look_up(&x, NULL, 0, NULL), MR_OK);
             mr_client_replay_info(x.client, &info);
         }
-        assert_int_equal(atomic_load(&x.node->applied), kept);
+        assert_int_equal(live_node_applied(x.node) - applied, kept);
         tear_down(&x);
     }
 }
@@ -526,13 +524,13 @@ TEST(test_a_deadline_for_all)
     const struct mr_options options = {.deadline_ms = 300};
     struct timespec begin, end;
     set_up(&x, 1, little);
-    fake_node_pause(x.node);
+    live_node_pause(x.node);
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &begin), 0);
     assert_int_not_equal(look_up(&x, &options, 0, NULL), MR_OK);
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &end), 0);
     assert_int_in_range((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000, 290,
                         20000);
-    fake_node_go_on(x.node);
+    live_node_go_on(x.node);
     assert_int_equal(look_up(&x, NULL, 0, NULL), MR_OK);
     tear_down(&x);
 }

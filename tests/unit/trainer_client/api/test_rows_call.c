@@ -5,14 +5,14 @@
 #include <string.h>
 #include "tests/test.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
 
-enum { TABLES = 3, KEYS = 60, BAGS = 25, DIM = 3 };
+enum { TABLES = 3, KEYS = 60, DISTINCT = 41, BAGS = 25, DIM = 3 };
 
 struct fixture {
-    struct fake_node *node;
+    struct live_node *node;
     struct mr_client *client;
     uint32_t tables[TABLES]; /* pooled by sum, mean, sqrtn */
     uint64_t keys[KEYS];
@@ -26,8 +26,8 @@ static void set_up(struct fixture *x, uint32_t core_count, bool replay)
     struct mr_feature features[TABLES];
     char error[512] = "";
     memset(x, 0, sizeof(*x));
-    x->node = fake_node_start(core_count);
-    struct mr_client_options options = {.server = fake_node_address(x->node), .replay = replay};
+    x->node = live_node_start_new(core_count);
+    struct mr_client_options options = {.server = live_node_address(x->node), .replay = replay};
     if (mr_client_create(&options, &x->client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     for (uint32_t i = 0; i < TABLES; i++) {
@@ -36,8 +36,12 @@ static void set_up(struct fixture *x, uint32_t core_count, bool replay)
         features[i].seed = 1000 + i;
     }
     assert_int_equal(mr_create(x->client, NULL, features, TABLES, x->tables), MR_OK);
+    for (uint32_t i = 0; i < DISTINCT; i++)
+        x->keys[i] = i;
+    for (uint32_t i = 0; i < TABLES; i++)
+        live_node_fill(x->node, x->tables[i], DIM + i, x->keys, DISTINCT);
     for (uint32_t i = 0; i < KEYS; i++) {
-        x->keys[i] = (i * 37u) % 41u; /* repeats */
+        x->keys[i] = (i * 37u) % DISTINCT; /* repeats */
         x->weights[i] = (float)(i % 4) - 0.5f;
     }
     for (uint32_t b = 0; b < BAGS; b++)
@@ -48,7 +52,7 @@ static void set_up(struct fixture *x, uint32_t core_count, bool replay)
 static void tear_down(struct fixture *x)
 {
     mr_client_destroy(x->client);
-    fake_node_destroy(x->node);
+    live_node_destroy(x->node);
 }
 
 /* Rows, bags, weighted bags, nothing, a single key: for call i. */
@@ -137,14 +141,6 @@ TEST(test_lookups)
     }
 }
 
-static uint64_t requests_to(const struct fake_node *node)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < node->core_count; i++)
-        sum += atomic_load(&node->cores[i].requests);
-    return sum;
-}
-
 TEST(test_a_call_is_a_message_to_each_core)
 {
     struct fixture x;
@@ -152,9 +148,9 @@ TEST(test_a_call_is_a_message_to_each_core)
     set_up(&x, 3, false);
     for (uint32_t i = 0; i < 30; i++)
         keys[i] = keys_of(&x, 0);
-    const uint64_t before = requests_to(x.node);
+    const uint64_t before = live_node_requests(x.node);
     assert_int_equal(mr_lookup_tables(x.client, NULL, keys, 30, NULL), MR_OK);
-    assert_int_equal(requests_to(x.node) - before, 3);
+    assert_int_equal(live_node_requests(x.node) - before, 3);
     tear_down(&x);
 }
 
@@ -166,13 +162,24 @@ TEST(test_a_server_without_it)
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         for (uint32_t with_future = 0; with_future < 2; with_future++) {
             set_up(&x, cores, false);
-            atomic_store(&x.node->lacks_lookup_tables, true);
+            live_node_refuse(x.node, MR_OP_LOOKUP_TABLES, MR_UNKNOWN_OP, LIVE_ALL_CORES);
             check_lookup(&x, 7, MR_F32, with_future != 0);
             check_lookup(&x, 7, MR_F16, with_future != 0);
             check_lookup(&x, 40, MR_I8, with_future != 0);
             tear_down(&x);
         }
     }
+}
+
+static uint32_t distinct_of(const uint64_t *keys, uint32_t count)
+{
+    bool seen[DISTINCT] = {false};
+    uint32_t distinct = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        distinct += !seen[keys[i]];
+        seen[keys[i]] = true;
+    }
+    return distinct;
 }
 
 /* Pushes to the tables at once, and on another node to each by itself. */
@@ -197,7 +204,8 @@ static void check_push(uint32_t cores, bool replay, enum mr_dtype dtype)
     }
     assert_int_equal(mr_push_gradients_tables(x.client, &all, pushed, TABLES), MR_OK);
     assert_true(counts.is_known);
-    assert_int_equal(counts.sent, KEYS + 2 * x.offsets[BAGS]); /* as the fake counts */
+    assert_int_equal(counts.sent, DISTINCT + 2 * distinct_of(x.keys, x.offsets[BAGS]));
+    assert_int_equal(counts.applied, counts.sent);
     for (uint32_t i = 0; i < TABLES; i++) {
         const struct mr_table_keys *k = &pushed[i].of;
         enum mr_status status =
@@ -279,7 +287,7 @@ TEST(test_partly_applied)
             const struct mr_table_keys keys = {.table = x.tables[i], .keys = x.keys, .key_count = KEYS};
             pushed[i] = (struct mr_table_gradients){keys, DIM + i, gradients};
         }
-        assert_int_equal(mr_freeze(x.client, NULL, 2), MR_OK); /* of the stand-in, all cores but 0 */
+        live_node_refuse(x.node, MR_OP_PUSH_GRAD, MR_FROZEN, LIVE_ALL_CORES - 1);
         refused(mr_push_gradients_tables(x.client, NULL, pushed, TABLES), MR_UNKNOWN_OUTCOME,
                 replay != 0 ? "; 3 of the call's 9 messages to cores have been applied"
                             : "; 1 of the call's 3 messages to cores has been applied");
@@ -293,6 +301,7 @@ TEST(test_arguments)
     float gradients[KEYS * DIM] = {0};
     uint32_t falling[3] = {0, 2, 1};
     set_up(&x, 1, false);
+    const uint64_t applied = live_node_applied(x.node);
     struct mr_table_keys keys[2] = {keys_of(&x, 0), keys_of(&x, 1)};
     struct mr_table_gradients pushed[2] = {{keys[0], DIM, gradients}, {keys[0], DIM, gradients}};
     refused(mr_lookup_tables(NULL, NULL, keys, 2, NULL), MR_INVALID_ARGUMENT, "client is NULL");
@@ -316,7 +325,7 @@ TEST(test_arguments)
     pushed[1] = (struct mr_table_gradients){pushed[1].of, 0, gradients};
     refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_INVALID_ARGUMENT, "tables[1].dim is 0");
     pushed[1].dim = DIM; /* the table's is another: neither is pushed */
-    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_WRONG_DIM, "not 3");
-    assert_int_equal(atomic_load(&x.node->applied), 0);
+    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_WRONG_DIM, "rows have 3");
+    assert_int_equal(live_node_applied(x.node), applied);
     tear_down(&x);
 }

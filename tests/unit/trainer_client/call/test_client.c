@@ -12,16 +12,17 @@
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "tests/test.h"
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/canned_answers.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "tests/wait.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_observe.h"
 
 enum { TRIES_MAX = 100 }; /* of calls with short deadlines, in which somebody else has to run */
 
-static struct mr_client *connect_to(const struct fake_node *node, const char *key_file)
+static struct mr_client *connect_to(const struct live_node *node, const char *key_file)
 {
-    struct mr_client_options options = {.server = fake_node_address(node), .key_file = key_file};
+    struct mr_client_options options = {.server = live_node_address(node), .key_file = key_file};
     struct mr_client *client = NULL;
     char error[512] = "";
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
@@ -29,9 +30,26 @@ static struct mr_client *connect_to(const struct fake_node *node, const char *ke
     return client;
 }
 
+/* A server that takes these and never answers them. */
+static struct live_node *start_mute(void)
+{
+    struct live_node *node = live_node_start_new(1);
+    live_node_refuse(node, MR_OP_ECHO, LIVE_SILENT, LIVE_ALL_CORES);
+    live_node_refuse(node, MR_OP_PUSH_GRAD, LIVE_SILENT, LIVE_ALL_CORES);
+    return node;
+}
+
+static struct live_node *start_with_key(uint32_t core_count, const char *key_file)
+{
+    struct live_node *node = live_node_new(core_count);
+    (void)snprintf(node->config.node_key_file, sizeof(node->config.node_key_file), "%s", key_file);
+    live_node_start(node);
+    return node;
+}
+
 TEST(test_echo)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_to(node, NULL);
     float values[6] = {1, 2, 3, 4, 5, 6};
     struct mr_tensor tensor = mr_tensor_2d(MR_F32, 2, 3, values);
@@ -49,14 +67,14 @@ TEST(test_echo)
     mr_client_destroy(client);
     assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof(values));
     mr_reply_free(reply);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* More tensors than fit beside the call, and more bytes than a few packets. */
 TEST(test_echo_large)
 {
     enum { TENSORS = 9, ELEMENTS = 100000 };
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_to(node, NULL);
     uint32_t *values = malloc(ELEMENTS * sizeof(*values));
     struct mr_tensor tensors[TENSORS];
@@ -76,14 +94,15 @@ TEST(test_echo_large)
     mr_reply_free(reply);
     free(values);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_every_core)
 {
-    struct fake_node *node = fake_node_start(3);
+    struct live_node *node = live_node_start_new(3);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_core_state states[3];
+    atomic_store(&node->answer, canned_answer);
     struct mr_options options = {.step = 77};
     assert_int_equal(mr_client_core_count(client), 3);
     assert_int_equal(mr_heartbeat(client, &options, states), MR_OK);
@@ -102,7 +121,7 @@ TEST(test_every_core)
     }
     assert_int_equal(mr_echo(client, NULL, 3, NULL, 0, NULL), MR_INVALID_ARGUMENT);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_bad_options)
@@ -136,17 +155,17 @@ TEST(test_bad_options)
 
 TEST(test_nobody_there)
 {
-    struct fake_node *node = fake_node_start(1);
-    struct mr_client_options options = {.server = fake_node_address(node), .connect_ms = 50};
+    struct live_node *node = live_node_start_new(1);
+    struct mr_client_options options = {.server = live_node_address(node), .connect_ms = 50};
     struct mr_client *client = NULL;
     char error[512] = "";
-    fake_node_kill(node);
+    live_node_kill(node);
     for (uint32_t tries = 0; tries < TRIES_MAX && strstr(error, "nothing listens there") == NULL; tries++)
         assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_null(client);
-    assert_non_null(strstr(error, fake_node_address(node)));
+    assert_non_null(strstr(error, live_node_address(node)));
     assert_non_null(strstr(error, "nothing listens there"));
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 static void write_key(const char *path, char digit)
@@ -168,10 +187,10 @@ TEST(test_keys)
     write_key(right, '1');
     write_key(wrong, '2');
 
-    struct fake_node *node = fake_node_start_with(1, right, false);
+    struct live_node *node = start_with_key(1, right);
     struct mr_client *client = connect_to(node, right);
     struct mr_client_options options = {
-        .server = fake_node_address(node), .key_file = wrong, .connect_ms = 50};
+        .server = live_node_address(node), .key_file = wrong, .connect_ms = 50};
     char error[512] = "";
 
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
@@ -182,16 +201,16 @@ TEST(test_keys)
     options.key_file = NULL;
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_non_null(strstr(error, "does the server want a key (this client has none)"));
-    fake_node_destroy(node);
+    live_node_destroy(node);
     unlink(right);
     unlink(wrong);
 }
 
 /* Nobody answers any more. What came before is read, so that it does not pass for an answer to what is asked
  * next. */
-static void kill_unheard(struct fake_node *node, struct mr_client *client)
+static void kill_unheard(struct live_node *node, struct mr_client *client)
 {
-    fake_node_kill(node);
+    live_node_kill(node);
     (void)mr_client_progress(client);
 }
 
@@ -210,7 +229,7 @@ TEST(test_key_rotation)
     char path[] = "/tmp/millrace-key-XXXXXX";
     close(mkstemp(path));
     write_key(path, '1');
-    struct fake_node *node = fake_node_start_with(2, path, false);
+    struct live_node *node = start_with_key(2, path);
     struct mr_client *client = connect_to(node, path);
     struct mr_options options = {.deadline_ms = 1500};
 
@@ -223,32 +242,32 @@ TEST(test_key_rotation)
     assert_int_equal(fclose(half), 0);
     check_unreachable(client, &options);
     write_key(path, '2');
-    fake_node_restart(node);
+    live_node_restart(node);
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     assert_int_equal(mr_echo(client, NULL, 1, NULL, 0, NULL), MR_OK);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
     unlink(path);
 }
 
 TEST(test_server_away)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 1500};
     kill_unheard(node, client);
     check_unreachable(client, &options);
-    assert_non_null(strstr(mr_last_error(), fake_node_address(node)));
+    assert_non_null(strstr(mr_last_error(), live_node_address(node)));
     assert_non_null(strstr(mr_last_error(), "core 0: echo: UNREACHABLE"));
     assert_non_null(strstr(mr_last_error(), "silent for "));
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Short deadlines, too, tell a server that says nothing from one that is slow. */
 TEST(test_server_away_soon)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 300};
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
@@ -256,7 +275,7 @@ TEST(test_server_away_soon)
     check_unreachable(client, &options);
     assert_non_null(strstr(mr_last_error(), "silent for "));
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* A server that gets no processor for so long is as good as away: once more then. */
@@ -270,17 +289,17 @@ static enum mr_status echo_slowly(struct mr_client *client, const struct mr_opti
 
 TEST(test_slow_is_not_away)
 {
-    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct live_node *node = start_mute();
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 600};
     assert_int_equal(echo_slowly(client, &options), MR_DEADLINE_EXCEEDED);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_echo_of_nonsense)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_to(node, NULL);
     float values[4] = {0};
     struct mr_tensor t = mr_tensor_1d(MR_F32, 4, values);
@@ -298,24 +317,24 @@ TEST(test_echo_of_nonsense)
     assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "larger than memory"));
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* A call that the server took and does not answer: away it is not. */
 TEST(test_deadline)
 {
-    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct live_node *node = start_mute();
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 20};
     assert_int_equal(echo_slowly(client, &options), MR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(mr_last_error(), "core 0: echo: DEADLINE_EXCEEDED"));
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_restart)
 {
-    struct fake_node *node = fake_node_start(3);
+    struct live_node *node = live_node_start_new(3);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_feature features[1] = {mr_feature_table("t", 2)};
     struct mr_reply *reply = NULL;
@@ -326,28 +345,30 @@ TEST(test_restart)
     for (uint32_t i = 0; i < 40; i++)
         keys[i] = i * 7919u;
     assert_int_equal(mr_create(client, NULL, features, 1, &id), MR_OK);
+    live_node_fill(node, id, 2, keys, 40);
+    live_node_save(node);
     assert_int_equal(mr_lookup(client, NULL, id, keys, 40, &reply), MR_OK);
     mr_reply_free(reply);
-    fake_node_kill(node);
+    live_node_kill(node);
     /* Made while nobody is there; it ends well once somebody is. */
     assert_int_equal(mr_lookup(client, &async, id, keys, 40, NULL), MR_OK);
     assert_false(mr_future_done(future));
-    fake_node_restart(node);
+    live_node_restart(node);
     assert_int_equal(mr_future_wait(future, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], 40);
-    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[2 * 39 + 1] == fake_initial(keys[39], 1));
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[2 * 39 + 1] == live_value(keys[39], 1));
     assert_int_equal(mr_client_incarnation(client), 2);
     mr_reply_free(reply);
     mr_future_destroy(future);
     assert_int_equal(mr_lookup(client, NULL, id, keys, 40, NULL), MR_OK);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Calls that must not run twice are not sent again to another incarnation. */
 TEST(test_unknown_outcome)
 {
-    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct live_node *node = start_mute();
     struct mr_client *client = connect_to(node, NULL);
     struct mr_feature feature = mr_feature_table("t", 2);
     struct mr_future *future = NULL;
@@ -360,22 +381,23 @@ TEST(test_unknown_outcome)
     assert_int_equal(mr_push_gradients(client, &options, id, &key, 1, 2, gradient), MR_OK);
     while (atomic_load(&node->cores[0].requests) == requests)
         mr_client_progress(client);
-    fake_node_kill(node);
-    node->mute = false;
-    fake_node_restart(node);
+    live_node_save(node);
+    live_node_kill(node);
+    live_node_refuse(node, MR_OP_PUSH_GRAD, MR_OK, 0);
+    live_node_restart(node);
     assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
     assert_non_null(strstr(mr_last_error(), "core 0: push_grad: UNKNOWN_OUTCOME"));
     mr_future_destroy(future);
     assert_int_equal(mr_push_gradients(client, NULL, id, &key, 1, 2, gradient), MR_OK);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* A server whose NIC spreads by source ports: every link finds one that leads to its core, and calls go
  * on. */
 TEST(test_source_ports)
 {
-    struct fake_node *node = fake_node_start(3);
+    struct live_node *node = live_node_start_new(3);
     struct mr_client *client;
     uint32_t detours = 0, direct = 0;
     atomic_store(&node->spreads, true);
@@ -391,14 +413,14 @@ TEST(test_source_ports)
         }
     } while (detours > 0 || direct < 3);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Calls handed over together share packets, but not those of a client that wants none. */
 TEST(test_no_bundle)
 {
     enum { CALLS = 16 };
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
 
     setenv("MILLRACE_BUNDLE", "0", 1);
     struct mr_client *client = connect_to(node, NULL);
@@ -416,7 +438,7 @@ TEST(test_no_bundle)
     }
     assert_true(atomic_load(&node->cores[0].packets) - before >= CALLS);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* A server of another version: of what comes it knows only that it is a HELLO. */
@@ -547,7 +569,7 @@ TEST(test_worker_of_another_version_asks)
 /* A dropped future's call goes on, and goes with the client. */
 TEST(test_destroy_while_under_way)
 {
-    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct live_node *node = start_mute();
     struct mr_client *client = connect_to(node, NULL);
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
@@ -557,5 +579,5 @@ TEST(test_destroy_while_under_way)
         mr_future_destroy(future);
     }
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }

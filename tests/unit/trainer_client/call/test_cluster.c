@@ -6,6 +6,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "tests/test.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "tests/unit/trainer_client/future_notice.h"
 #include "tests/wait.h"
 #include "trainer_client/call/client.h"
@@ -88,7 +89,7 @@ static void check_rows(struct fixture *x)
 
 static uint32_t place_of(const struct fixture *x, uint64_t key)
 {
-    const struct mr_feature *table = &x->cluster->nodes[0]->features[0].feature;
+    const struct mr_feature *table = &x->cluster->nodes[0]->table->feature;
     return fake_cluster_owner(x->cluster, mr_partition_of(mr_key_hash(key, table->seed)));
 }
 
@@ -159,7 +160,7 @@ TEST(test_one_server_is_enough)
     struct fixture x;
     struct mr_client *client;
     char servers[64];
-    struct fake_node *away = fake_node_start(1);
+    struct live_node *away = live_node_start_new(1);
     cluster_start(&x, NULL, false);
     struct mr_client_options options = {.server = servers};
     for (uint32_t n = 0; n < NODES; n++) {
@@ -171,27 +172,27 @@ TEST(test_one_server_is_enough)
         assert_string_equal(place.node, "node-2");
         mr_client_destroy(client);
     }
-    fake_node_kill(away);
-    (void)snprintf(servers, sizeof(servers), "%s,127.0.0.1:%u", fake_node_address(away),
+    live_node_kill(away);
+    (void)snprintf(servers, sizeof(servers), "%s,127.0.0.1:%u", live_node_address(away),
                    atomic_load(&x.cluster->ports[1]));
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     assert_int_equal(mr_client_core_count(client), CORES);
     mr_client_destroy(client);
-    fake_node_destroy(away);
+    live_node_destroy(away);
     fixture_stop(&x);
 }
 
 TEST(test_several_servers_without_a_cluster_are_refused)
 {
-    struct fake_node *one = fake_node_start(1), *two = fake_node_start(2);
+    struct live_node *one = live_node_start_new(1), *two = live_node_start_new(2);
     struct mr_client *client = NULL;
     char servers[64], error[512];
     (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u", one->base_port, two->base_port);
     struct mr_client_options options = {.server = servers};
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "is in no cluster, and several servers were named"));
-    fake_node_destroy(one);
-    fake_node_destroy(two);
+    live_node_destroy(one);
+    live_node_destroy(two);
 }
 
 TEST(test_a_cluster_without_a_map_is_waited_for)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "tests/checkpoint_calls.h"
 #include "tests/test.h"
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
@@ -20,7 +20,7 @@
 enum { FORKS = 30, CHILD_SECONDS = 60 };
 
 struct family {
-    struct fake_node *node;
+    struct live_node *node;
     char address[64];
     struct mr_client *client;
     struct mr_future *in_flight, *over;
@@ -120,8 +120,8 @@ static void forks_start(struct family *x, bool progress_thread)
     struct mr_client_options options = {.server = x->address, .progress_thread = progress_thread};
     struct mr_tensor tensor = mr_tensor_1d(MR_F32, 3, values);
     struct mr_options later = {.future = &x->over};
-    *x = (struct family){.node = fake_node_start(1)};
-    snprintf(x->address, sizeof(x->address), "%s", fake_node_address(x->node));
+    *x = (struct family){.node = live_node_start_new(1)};
+    snprintf(x->address, sizeof(x->address), "%s", live_node_address(x->node));
     assert_int_equal(mr_client_create(&options, &x->client, NULL, 0), MR_OK);
     assert_int_equal(mr_echo(x->client, NULL, 0, &tensor, 1, &x->reply), MR_OK);
     assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
@@ -168,7 +168,7 @@ TEST(test_children)
         mr_future_destroy(x.over);
         mr_reply_free(x.reply);
         mr_client_destroy(x.client);
-        fake_node_destroy(x.node);
+        live_node_destroy(x.node);
     }
 }
 

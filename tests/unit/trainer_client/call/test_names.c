@@ -10,6 +10,7 @@
 #include "dataplane/udp/udp_socket.h"
 #include "tests/test.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/names.h"
@@ -129,7 +130,7 @@ static void client_must_connect(const char *servers, struct mr_client **client)
 /* Nothing listens at the first address: the host says so. */
 TEST(test_next_address_when_refused)
 {
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     struct mr_client *client;
     char servers[64];
     (void)snprintf(servers, sizeof(servers), "two.test:%u", node->base_port);
@@ -137,13 +138,13 @@ TEST(test_next_address_when_refused)
     for (uint32_t core = 0; core < 2; core++)
         assert_int_equal(mr_echo(client, NULL, core, NULL, 0, NULL), MR_OK);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Somebody has the first address, and does not answer. */
 TEST(test_next_address_when_silent)
 {
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     const struct mr_udp_options options = {.buffer_bytes = 0};
     const uint8_t ip[4] = {127, 0, 0, 6};
     struct mr_udp_socket silent;
@@ -159,16 +160,16 @@ TEST(test_next_address_when_silent)
         assert_int_equal(mr_echo(client, NULL, core, NULL, 0, NULL), MR_OK);
     mr_client_destroy(client);
     mr_udp_close(&silent);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_no_address_answers)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     char servers[64];
     (void)snprintf(servers, sizeof(servers), "nobody.test:%u", node->base_port);
     client_must_say(servers, 300, "127.0.0.6:", "127.0.0.7:");
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_name_server_is_silent)
@@ -274,7 +275,7 @@ static enum mr_status look_up_one(struct mr_client *client, uint32_t table, uint
 
 static uint32_t place_of(const struct fake_cluster *cluster, uint64_t key)
 {
-    const struct mr_feature *table = &cluster->nodes[0]->features[0].feature;
+    const struct mr_feature *table = &cluster->nodes[0]->table->feature;
     return fake_cluster_owner(cluster, mr_partition_of(mr_key_hash(key, table->seed)));
 }
 

@@ -6,18 +6,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "tests/test.h"
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_observe.h"
 #include "dataplane/wire/base/clock.h"
 
-static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
+static struct mr_client *connect_with(const struct live_node *node, struct mr_client_options options)
 {
     struct mr_client *client = NULL;
     char error[512] = "";
-    options.server = fake_node_address(node);
+    options.server = live_node_address(node);
     options.deadline_ms = 60000;
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
@@ -29,7 +29,7 @@ static struct mr_client *connect_with(const struct fake_node *node, struct mr_cl
 TEST(test_thousands)
 {
     enum { CALLS = 6000 };
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct mr_future **futures = calloc(CALLS, sizeof(void *));
 
@@ -44,7 +44,7 @@ TEST(test_thousands)
     }
     free(futures);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* The message memory is far too small for all of them at once: calls wait for room, and answers that nobody
@@ -52,7 +52,7 @@ TEST(test_thousands)
 TEST(test_backpressure)
 {
     enum { CALLS = 200, BYTES = 60000 };
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
     struct mr_future *futures[CALLS];
     uint8_t *bytes = malloc(CALLS + BYTES);
@@ -74,13 +74,13 @@ TEST(test_backpressure)
     }
     free(bytes);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Larger than all the memory: waiting would not help. */
 TEST(test_too_large)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
     uint8_t *bytes = calloc(1, 2 << 20);
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, 2 << 20, bytes);
@@ -90,7 +90,7 @@ TEST(test_too_large)
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     free(bytes);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 struct worker {
@@ -141,7 +141,7 @@ static void *work(void *arg)
 /* is_crowded: as where others are found to want the processor, so that nobody spins. */
 static void run_threads(struct mr_client_options options, bool is_crowded)
 {
-    struct fake_node *node = fake_node_start(3);
+    struct live_node *node = live_node_start_new(3);
     struct mr_client *client = connect_with(node, options);
     struct worker workers[THREADS];
     pthread_mutex_lock(&client->lock);
@@ -156,7 +156,7 @@ static void run_threads(struct mr_client_options options, bool is_crowded)
         assert_int_equal(workers[i].wrong, 0);
     }
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_threads)
@@ -209,7 +209,7 @@ static void *call_long(void *arg)
 TEST(test_long_requests)
 {
     enum { CALLERS = 3 };
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct worker workers[CALLERS];
     for (uint32_t i = 0; i < CALLERS; i++) {
@@ -221,13 +221,13 @@ TEST(test_long_requests)
         assert_int_equal(workers[i].wrong, 0);
     }
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* With a thread of the library's own a call ends without its caller's help. */
 TEST(test_progress_thread)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.progress_thread = true});
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
@@ -242,13 +242,13 @@ TEST(test_progress_thread)
     mr_future_destroy(future);
     free(bytes);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* The caller's own event loop. */
 TEST(test_event_loop)
 {
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
@@ -265,14 +265,15 @@ TEST(test_event_loop)
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* Waiting for a while: a call that nobody answers goes on, one that is answered is over, and so is none at
  * all. */
 TEST(test_wait_for)
 {
-    struct fake_node *mute = fake_node_start_with(1, NULL, true), *node = fake_node_start(2);
+    struct live_node *mute = live_node_start_new(1), *node = live_node_start_new(2);
+    live_node_refuse(mute, MR_OP_ECHO, LIVE_SILENT, LIVE_ALL_CORES);
     struct mr_client *waiting = connect_with(mute, (struct mr_client_options){0});
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct mr_future *future = NULL;
@@ -292,15 +293,15 @@ TEST(test_wait_for)
     }
     assert_true(mr_future_wait_for(NULL, 60000));
     mr_client_destroy(client);
-    fake_node_destroy(node);
-    fake_node_destroy(mute);
+    live_node_destroy(node);
+    live_node_destroy(mute);
 }
 
 /* A loop that waits for a descriptor of its own hears of calls that others complete, once for each. */
 TEST(test_notify)
 {
     enum { CALLS = 50 };
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.progress_thread = true});
     struct pollfd pollfd = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN};
     struct mr_future *futures[CALLS];
@@ -325,7 +326,7 @@ TEST(test_notify)
     mr_future_notify(NULL, pollfd.fd);
     close(pollfd.fd);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* ---- many thousands at once, from several threads ---- */
@@ -374,7 +375,7 @@ static void run_loop_until_ended(struct mr_client *client, uint32_t calls)
 
 static void run_many(bool progress_thread)
 {
-    struct fake_node *node = fake_node_start(2);
+    struct live_node *node = live_node_start_new(2);
     struct mr_client *client =
         connect_with(node, (struct mr_client_options){.progress_thread = progress_thread});
     struct sender *senders = calloc(SENDERS, sizeof(*senders));
@@ -390,7 +391,7 @@ static void run_many(bool progress_thread)
         take_all(&senders[t]);
     free(senders);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_20000_with_progress_thread)
@@ -418,7 +419,7 @@ static void *send_slowly(void *arg)
 
 TEST(test_own_loop_beside_a_sender)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct sender *s = calloc(1, sizeof(*s));
     assert_non_null(s);
@@ -432,14 +433,14 @@ TEST(test_own_loop_beside_a_sender)
     }
     free(s);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* A call that goes out while the loop sleeps for ever: nobody is there to answer, and the loop has to look
  * after it. */
 TEST(test_own_loop_is_woken_for_timers)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
     struct mr_future *future;
@@ -447,15 +448,15 @@ TEST(test_own_loop_is_woken_for_timers)
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     while (poll(&pollfd, 1, 0) == 1)
         mr_client_progress(client);
-    fake_node_kill(node);
+    live_node_kill(node);
     (void)mr_client_timeout_ms(client); /* about to sleep for so long */
     assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
     assert_int_equal(poll(&pollfd, 1, 0), 1);
-    fake_node_restart(node);
+    live_node_restart(node);
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 /* True from the third time on that it is asked: while the driver looks for packets. */
@@ -467,7 +468,7 @@ static bool third_time(const void *arg)
 
 TEST(test_driver_does_not_sleep_over_its_own_end)
 {
-    struct fake_node *node = fake_node_start(1);
+    struct live_node *node = live_node_start_new(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.busy_poll_us = 1});
     uint32_t asked = 0, *counter = &asked;
     pthread_mutex_lock(&client->lock);
@@ -476,5 +477,5 @@ TEST(test_driver_does_not_sleep_over_its_own_end)
     assert_true(client->progress.sleep_until_us == 0); /* it has not slept */
     pthread_mutex_unlock(&client->lock);
     mr_client_destroy(client);
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }

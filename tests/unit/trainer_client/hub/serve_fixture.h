@@ -1,4 +1,4 @@
-/* A hub on loopback sockets between a node's stand-in and trainers that use the public header. Nothing here
+/* A hub on loopback sockets between a node and trainers that use the public header. Nothing here
  * waits for a time to pass, only for things to happen. Tests run with make_formats() and free_formats(). */
 #ifndef TESTS_SERVE_FIXTURE_H
 #define TESTS_SERVE_FIXTURE_H
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/live_node.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "tests/wait.h"
@@ -25,7 +25,7 @@
 #define TABLE         "fm"
 
 struct bench {
-    struct fake_node *node;
+    struct live_node *node;
     struct temp_file file;
     struct hub hub;
     struct hub_config config;
@@ -91,9 +91,9 @@ static inline int set_up(void **state)
 {
     struct bench *b = calloc(1, sizeof(*b));
     assert_non_null(b);
-    b->node = fake_node_start(2);
+    b->node = live_node_start_new(2);
     b->file = make_samples();
-    snprintf(node_address, sizeof(node_address), "%s", fake_node_address(b->node));
+    snprintf(node_address, sizeof(node_address), "%s", live_node_address(b->node));
     b->config = (struct hub_config){.listen = "127.0.0.1:0",
                                     .server = node_address,
                                     .metrics = "127.0.0.1:0",
@@ -104,6 +104,7 @@ static inline int set_up(void **state)
     b->server = connect_to(node_address);
     const struct mr_feature table = mr_feature_table(TABLE, 4);
     assert_int_equal(mr_create(b->server, NULL, &table, 1, &b->table), MR_OK);
+    live_node_save(b->node); /* so that it comes back with the table */
     *state = b;
     return 0;
 }
@@ -113,7 +114,7 @@ static inline int take_down(void **state)
     struct bench *b = *state;
     stop_hub(b);
     mr_client_destroy(b->server);
-    fake_node_destroy(b->node);
+    live_node_destroy(b->node);
     close(b->file.fd);
     free(b);
     return 0;
@@ -148,7 +149,7 @@ static inline enum mr_status read_batch(struct mr_client *trainer, const uint64_
 }
 
 /* Looks up, pushes, and forgets a batch, as far as the server has it: where only one core has it, as another
- * hub fed it in between, it must not stay there, since no time makes the stand-in drop it. */
+ * hub fed it in between, it must not stay there. */
 static inline void learn(struct bench *b, const struct mr_batch *batch)
 {
     struct mr_reply *reply;
@@ -229,9 +230,9 @@ static inline void assert_applied(const struct bench *b, uint32_t times)
 static inline void train_although_the_server_forgets(struct bench *b, struct mr_client *trainer)
 {
     train(b, trainer, 20);
-    fake_node_kill(b->node);
+    live_node_kill(b->node);
     memset(b->applied, 0, sizeof(b->applied));
-    fake_node_restart(b->node);
+    live_node_restart(b->node);
     train(b, trainer, UINT32_MAX);
     assert_applied(b, 1);
 }

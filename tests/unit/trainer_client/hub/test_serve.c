@@ -498,7 +498,7 @@ TEST(a_batch_that_the_server_refuses_fails_the_plan, set_up, take_down)
     plan.shuffle_seed = 0;
     start_plan(trainer, &plan);
     assert_int_equal(train(b, trainer, 4), 4);
-    atomic_store(&b->node->feed_status, MR_INVALID_ARGUMENT);
+    live_node_refuse(b->node, MR_OP_FEED_SAMPLE, MR_INVALID_ARGUMENT, LIVE_ALL_CORES);
     struct mr_batch batch;
     enum mr_status status;
     do { /* those that were fed before */
@@ -522,11 +522,11 @@ TEST(a_refusal_that_passes_is_told_until_then, set_up, take_down)
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
     const struct mr_sample_plan plan = plan_of(b);
-    atomic_store(&b->node->feed_status, MR_OUT_OF_MEMORY);
+    live_node_refuse(b->node, MR_OP_FEED_SAMPLE, MR_OUT_OF_MEMORY, LIVE_ALL_CORES);
     start_plan(trainer, &plan);
     assert_int_equal(wait_for_reason(trainer, "the parameter server refuses batch 0 of "), MR_NOT_READY);
     assert_non_null(strstr(mr_last_error(), "memory limit"));
-    atomic_store(&b->node->feed_status, MR_OK);
+    live_node_refuse(b->node, MR_OP_FEED_SAMPLE, MR_OK, LIVE_ALL_CORES);
     assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
     assert_applied(b, 1);
     mr_client_destroy(trainer);

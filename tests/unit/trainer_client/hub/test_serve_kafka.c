@@ -1,4 +1,4 @@
-/* A hub that reads a topic, between a mock of a Kafka cluster, a node's stand-in and a trainer: each message
+/* A hub that reads a topic, between a mock of a Kafka cluster, a node and a trainer: each message
  * is applied once, whichever of them is lost in between. */
 #include <limits.h>
 #include "millrace_admin.h"
@@ -143,9 +143,9 @@ TEST(a_partition_that_is_added_joins_the_plan_that_is_running, set_up_kafka, tak
     put_samples("added", 0, 150, 50);
     train_in_turn(b, trainers, SAMPLES);
     assert_applied(b, 1);
-    fake_node_kill(b->node);
+    live_node_kill(b->node);
     memset(b->applied, 0, sizeof(b->applied));
-    fake_node_restart(b->node);
+    live_node_restart(b->node);
     train_in_turn(b, trainers, SAMPLES);
     assert_applied(b, 1);
     for (int i = 0; i < 2; i++)
@@ -211,9 +211,9 @@ TEST(batches_come_again_to_a_server_that_forgot, set_up_kafka, take_down)
     struct mr_client *trainer = connect_to(hub_address);
     start_plan(trainer, &plan);
     train(b, trainer, 20);
-    fake_node_kill(b->node);
+    live_node_kill(b->node);
     memset(b->applied, 0, sizeof(b->applied));
-    fake_node_restart(b->node);
+    live_node_restart(b->node);
     while (applied_samples(b) < SAMPLES)
         train(b, trainer, 1);
     assert_applied(b, 1);

@@ -109,8 +109,8 @@ TEST(batches_that_are_gone_fail_the_plan, set_up, take_down)
     close(pipe_samples(b, 0, SAMPLES));
     start_plan(trainer, &plan);
     train(b, trainer, 20);
-    fake_node_kill(b->node);
-    fake_node_restart(b->node);
+    live_node_kill(b->node);
+    live_node_restart(b->node);
     enum mr_status status;
     while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK)
         mr_reply_free(batch.reply); /* handed out before */
@@ -233,8 +233,8 @@ TEST(a_followed_file_without_labels_is_scored, set_up, take_down)
         assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
         uint32_t batches = score(b, trainer, 17, true);
         if (start == 1) {
-            fake_node_kill(b->node);
-            fake_node_restart(b->node);
+            live_node_kill(b->node);
+            live_node_restart(b->node);
         }
         batches += score(b, trainer, SAMPLES / BATCH_SAMPLES - batches, true);
         assert_applied(b, 1);

@@ -19,8 +19,8 @@ enum { FUTURES = 64 };
 
 TEST(test_off_by_default)
 {
-    struct fake_node *node = fake_node_start(1);
-    struct mr_client_options options = {.server = fake_node_address(node)};
+    struct live_node *node = live_node_start_new(1);
+    struct mr_client_options options = {.server = live_node_address(node)};
     struct mr_client *client = NULL;
     struct mr_replay_info info;
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
@@ -42,7 +42,7 @@ TEST(test_off_by_default)
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "MILLRACE_REPLAY"));
     unsetenv("MILLRACE_REPLAY");
-    fake_node_destroy(node);
+    live_node_destroy(node);
 }
 
 TEST(test_what_was_lost_comes_back)
@@ -69,15 +69,15 @@ TEST(test_saved_pushes_are_let_go)
     struct replay_fixture x;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 11, 12);
     assert_int_equal(replay_info_of(&x).kept, 2 * 2);
     assert_int_equal(replay_info_of(&x).oldest_step, 11);
-    uint64_t applied = atomic_load(&x.node->applied);
+    uint64_t applied = live_node_applied(x.node);
 
     replay_crash(&x);
     replay_check_rows(&x);
-    assert_int_equal(atomic_load(&x.node->applied) - applied, 2 * 2);
+    assert_int_equal(live_node_applied(x.node) - applied, 2 * 2);
     replay_stop(&x);
 }
 
@@ -86,18 +86,15 @@ TEST(test_a_save_comes_behind_all_of_it)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct replay_fixture x;
-        struct mr_save_options wanted = {.bytes = sizeof(wanted), .directory = "/dir"};
+        struct mr_save_options wanted = {.bytes = sizeof(wanted)};
+        uint64_t number;
         (void)state;
         replay_start(&x, 3, 0);
         replay_push_steps(&x, 1, 20);
         replay_crash(&x);
-        uint64_t applied = atomic_load(&x.node->applied);
+        uint64_t applied = live_node_applied(x.node);
 
-        /* The node answers as one of old, without the number of the save. */
-        if (i == 0)
-            assert_int_equal(save_into(x.client, NULL, "/dir", NULL), MR_OK);
-        else
-            assert_int_equal(mr_save(x.client, NULL, &wanted, NULL, NULL), MR_OK);
+        assert_int_equal(mr_save(x.client, NULL, &wanted, NULL, i == 0 ? NULL : &number), MR_OK);
         assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 20);
         replay_stop(&x);
     }
@@ -106,7 +103,7 @@ TEST(test_a_save_comes_behind_all_of_it)
 static void *save_in_thread(void *arg)
 {
     const struct replay_fixture *x = arg;
-    return (void *)(uintptr_t)save_into(x->client, NULL, "/dir", NULL);
+    return (void *)(uintptr_t)save_into(x->client, NULL, NULL, NULL);
 }
 
 /* The server is killed while it has the save and has not answered, twice: a save is asked of the next one,
@@ -117,16 +114,21 @@ TEST(test_a_save_that_dies_with_the_server_is_made_again)
     pthread_t saver;
     void *status;
     replay_start(&x, 3, 0);
+    const uint64_t applied = live_node_applied(x.node);
+    const uint32_t saves = atomic_load(&x.node->asked[MR_OP_SAVE]);
+
     replay_push_steps(&x, 1, 20);
-    atomic_store(&x.node->saves_ignored, 2);
+    live_node_refuse(x.node, MR_OP_SAVE, LIVE_SILENT, LIVE_ALL_CORES);
     assert_int_equal(pthread_create(&saver, NULL, save_in_thread, &x), 0);
-    for (uint32_t left = 2; left-- > 0;) {
-        WAIT_UNTIL(atomic_load(&x.node->saves_ignored) <= left);
-        replay_crash(&x);
+    for (uint32_t i = 1; i <= 2; i++) {
+        WAIT_UNTIL(atomic_load(&x.node->asked[MR_OP_SAVE]) == saves + i);
+        live_node_kill(x.node);
+        live_node_refuse(x.node, MR_OP_SAVE, i < 2 ? LIVE_SILENT : MR_OK, LIVE_ALL_CORES);
+        live_node_restart(x.node);
     }
     assert_int_equal(pthread_join(saver, &status), 0);
     assert_int_equal((uintptr_t)status, MR_OK);
-    assert_int_equal(atomic_load(&x.node->applied_at_save), 3 * 3 * 20);
+    assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 3 * 20);
     replay_stop(&x);
 }
 
@@ -137,13 +139,15 @@ TEST(test_a_save_in_flight_is_not_made_again)
     struct mr_future *future = NULL;
     const struct mr_options options = {.future = &future};
     replay_start(&x, 1, 0);
-    atomic_store(&x.node->saves_ignored, 1);
-    assert_int_equal(save_into(x.client, &options, "/dir", NULL), MR_OK);
-    WAIT_UNTIL(atomic_load(&x.node->saves_ignored) == 0);
+    const uint32_t saves = atomic_load(&x.node->asked[MR_OP_SAVE]);
+
+    live_node_refuse(x.node, MR_OP_SAVE, LIVE_SILENT, LIVE_ALL_CORES);
+    assert_int_equal(save_into(x.client, &options, NULL, NULL), MR_OK);
+    WAIT_UNTIL(atomic_load(&x.node->asked[MR_OP_SAVE]) == saves + 1);
     replay_crash(&x);
     assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
     mr_future_destroy(future);
-    assert_int_equal(x.node->checkpoint_id, 0);
+    assert_int_equal(atomic_load(&x.node->asked[MR_OP_SAVE]), saves + 1);
     replay_stop(&x);
 }
 
@@ -153,12 +157,14 @@ TEST(test_a_save_that_cannot_come_behind_it_is_not_sent)
     struct mr_options soon = {.deadline_ms = 300};
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 3);
-    fake_node_kill(x.node);
-    assert_int_not_equal(save_into(x.client, &soon, "/dir", NULL), MR_OK);
+    const uint32_t saves = atomic_load(&x.node->asked[MR_OP_SAVE]);
+
+    live_node_kill(x.node);
+    assert_int_not_equal(save_into(x.client, &soon, NULL, NULL), MR_OK);
     assert_non_null(strstr(mr_last_error(), "the save was not sent"));
-    fake_node_restart(x.node);
+    live_node_restart(x.node);
     replay_check_rows(&x);
-    assert_int_equal(x.node->checkpoint_id, 0);
+    assert_int_equal(atomic_load(&x.node->asked[MR_OP_SAVE]), saves);
     replay_stop(&x);
 }
 
@@ -195,15 +201,15 @@ TEST(test_crash_upon_crash)
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 200);
     replay_crash(&x);
-    uint64_t applied = atomic_load(&x.node->applied);
+    uint64_t applied = live_node_applied(x.node);
 
     atomic_store(&x.node->dumb, true); /* so that the first to get there stay unanswered */
-    while (atomic_load(&x.node->applied) == applied)
+    while (live_node_applied(x.node) == applied)
         mr_client_progress(x.client);
     assert_true(replay_info_of(&x).replaying);
-    fake_node_kill(x.node);
+    live_node_kill(x.node);
     atomic_store(&x.node->dumb, false);
-    fake_node_restart(x.node);
+    live_node_restart(x.node);
     replay_push_steps(&x, 201, 210);
     replay_crash(&x);
     replay_check_rows(&x);
@@ -221,17 +227,17 @@ TEST(test_answer_lost)
         (void)state;
         replay_start(&x, 1, 0);
         replay_push_steps(&x, 1, 5);
-        uint64_t applied = atomic_load(&x.node->applied);
+        uint64_t applied = live_node_applied(x.node);
 
         atomic_store(&x.node->dumb, true);
         assert_int_equal(replay_push(&x, &options, 1), MR_OK);
-        while (atomic_load(&x.node->applied) == applied)
+        while (live_node_applied(x.node) == applied)
             mr_client_progress(x.client);
         if (saved)
-            fake_node_save(x.node);
-        fake_node_kill(x.node);
+            live_node_save(x.node);
+        live_node_kill(x.node);
         atomic_store(&x.node->dumb, false);
-        fake_node_restart(x.node);
+        live_node_restart(x.node);
         assert_int_equal(mr_future_wait(future, NULL), MR_OK);
         mr_future_destroy(future);
         /* What the checkpoint held was counted before the crash, for an answer that nobody has. */
@@ -239,7 +245,7 @@ TEST(test_answer_lost)
         assert_int_equal(pushed.sent, saved ? 0 : REPLAY_KEYS);
         /* The oldest that was kept asks what the checkpoint held; then there is the one that was not
          * answered. */
-        assert_int_equal(atomic_load(&x.node->known), saved * 2);
+        assert_int_equal(live_node_repeated(x.node), saved * 2);
         replay_check_rows(&x);
         replay_stop(&x);
     }
@@ -253,11 +259,11 @@ TEST(test_deadline_while_away)
     struct mr_options options = {.step = 77, .deadline_ms = 50};
     replay_start(&x, 1, 0);
     replay_push_steps(&x, 1, 5);
-    fake_node_kill(x.node);
+    live_node_kill(x.node);
     assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
     assert_non_null(strstr(mr_last_error(), "step 77"));
     assert_non_null(strstr(mr_last_error(), "must not be pushed again"));
-    fake_node_restart(x.node);
+    live_node_restart(x.node);
     replay_push_steps(&x, 78, 80);
     while (replay_info_of(&x).replaying)
         mr_client_progress(x.client);
@@ -304,9 +310,8 @@ static enum mr_status push_key(struct replay_fixture *x, uint64_t step, uint32_t
 /* The first of the keys that is this core's. */
 static uint32_t key_of_core(const struct replay_fixture *x, uint16_t core)
 {
-    const struct mr_feature *f = &x->node->features[0].feature;
     uint32_t i = 0;
-    while (fake_owner(x->node, mr_partition_of(mr_key_hash(x->keys[i], f->seed))) != core)
+    while (live_owner(x->node->core_count, mr_partition_of(mr_key_hash(x->keys[i], 0))) != core)
         i++;
     return i;
 }
@@ -342,7 +347,7 @@ TEST(test_given_up_but_saved_is_not_told)
     struct replay_fixture x;
     replay_start(&x, 1, 8192);
     replay_push_steps(&x, 1, 50);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_crash(&x);
     replay_push_steps(&x, 51, 53);
     replay_check_rows(&x);
@@ -358,11 +363,11 @@ TEST(test_many_under_way)
     for (uint32_t i = 0; i < FUTURES; i++) {
         struct mr_options options = {.step = i, .future = &futures[i]};
         if (i == FUTURES / 2) {
-            fake_node_save(x.node);
-            fake_node_kill(x.node);
+            live_node_save(x.node);
+            live_node_kill(x.node);
         }
         if (i == FUTURES * 3 / 4)
-            fake_node_restart(x.node);
+            live_node_restart(x.node);
         if (replay_push(&x, &options, 1) != MR_OK)
             fail_msg("%s", mr_last_error());
         mr_client_progress(x.client);
@@ -385,8 +390,9 @@ TEST(test_other_pushes)
     float gradient[4] = {1, 2, 3, 4};
     struct mr_reply *reply;
     replay_start(&x, 2, 0);
+    feature.learning_rate = 1;
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     assert_int_equal(mr_push_gradients_bags(x.client, NULL, x.table, x.keys, NULL, offsets, 1, REPLAY_DIM,
                                             (float[]){2, 2}),
                      MR_OK);

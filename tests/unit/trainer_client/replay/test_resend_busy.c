@@ -11,10 +11,10 @@
 static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores)
 {
     struct mr_options options = {.step = 77, .deadline_ms = BUSY_MS};
-    atomic_store(&x->node->busy, busy_cores);
+    live_node_refuse(x->node, MR_OP_PUSH_GRAD, MR_BUSY, busy_cores);
     enum mr_status status = replay_push(x, &options, 1);
 
-    atomic_store(&x->node->busy, 0);
+    live_node_refuse(x->node, MR_OP_PUSH_GRAD, MR_OK, 0);
     if (status == MR_BUSY && strstr(mr_last_error(), "moving what it has (millrace ctl status") == NULL)
         fail_msg("%s", mr_last_error());
     return status;
@@ -56,7 +56,7 @@ TEST(test_busy_until_the_deadline)
         replay_crash(&x);
         replay_check_rows(&x);
         assert_int_equal(replay_info_of(&x).replayed, 10 * cores);
-        fake_node_save(x.node);
+        live_node_save(x.node);
         replay_push_steps(&x, 11, 11);
         assert_int_equal(replay_info_of(&x).kept, cores);
         replay_stop(&x);
@@ -69,13 +69,13 @@ static enum mr_status push_one_and_another(struct replay_fixture *x)
     struct mr_future *futures[2] = {NULL, NULL};
     struct mr_options first = {.step = 6, .deadline_ms = BUSY_MS, .future = &futures[0]};
     struct mr_options second = {.step = 7, .future = &futures[1]};
-    atomic_store(&x->node->busy, 1);
+    live_node_refuse(x->node, MR_OP_PUSH_GRAD, MR_BUSY, 1);
     assert_int_equal(replay_push(x, &first, 1), MR_OK);
     not_pushed(x);
     assert_int_equal(replay_push(x, &second, 1), MR_OK);
     enum mr_status status = mr_future_wait(futures[0], NULL);
 
-    atomic_store(&x->node->busy, 0);
+    live_node_refuse(x->node, MR_OP_PUSH_GRAD, MR_OK, 0);
     assert_int_equal(mr_future_wait(futures[1], NULL), MR_OK);
     mr_future_destroy(futures[0]);
     mr_future_destroy(futures[1]);
@@ -97,7 +97,7 @@ TEST(test_busy_before_others)
     assert_int_equal(status, MR_BUSY);
     replay_push_steps(&x, 8, 9);
     replay_check_rows(&x);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     while (replay_info_of(&x).kept > 1)
         replay_push_steps(&x, 10, 10);
     replay_crash(&x);
@@ -130,7 +130,7 @@ TEST(test_busy_without_replay)
             replay_stop(&x);
         replay_start(&x, 1, 0);
         mr_client_destroy(x.client);
-        struct mr_client_options options = {.server = fake_node_address(x.node)};
+        struct mr_client_options options = {.server = live_node_address(x.node)};
 
         assert_int_equal(mr_client_create(&options, &x.client, NULL, 0), MR_OK);
         status = push_to_busy(&x, ~0u);

@@ -7,6 +7,12 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/replay_hooks.h"
+#include "dataplane/wire/base/clock.h"
+#include "millrace_admin.h"
+#include "tests/command.h"
+
+#define HELD_US                                                                                              \
+    300000u /* an answer that the client is to wait for comes so late, if it does not ask before */
 
 /* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of
  * it or not. */
@@ -18,17 +24,17 @@ TEST(test_restored_by_call_stays_so)
             (void)state;
             replay_start(&x, 2, 0);
             replay_push_steps(&x, 1, 10);
-            fake_node_save(x.node);
+            live_node_save(x.node);
             replay_push_steps(&x, 11, 30);
-            fake_node_take_back(x.node);
+            live_node_take_back(x.node, 0);
             for (uint32_t i = 0; i < REPLAY_KEYS; i++)
                 x.expected[i] -= 20;
             if (heard) {
                 replay_push_steps(&x, 31, 35);
                 replay_check_rows(&x);
             }
-            fake_node_kill(x.node);
-            fake_node_restart_with(x.node, cores);
+            live_node_kill(x.node);
+            live_node_restart_with(x.node, cores);
             replay_check_rows(&x);
             replay_push_steps(&x, 36, 40); /* nothing of it counts as lost */
             replay_crash(&x);
@@ -36,6 +42,23 @@ TEST(test_restored_by_call_stays_so)
             replay_stop(&x);
         }
     }
+}
+
+/* The node comes back with so many cores, and is restored just before it executes the n-th push that its
+ * client sends again, or the n-th at one core. */
+static void hold_and_take_back(struct replay_fixture *x, uint32_t n, uint32_t core, uint32_t cores)
+{
+    atomic_store(&x->node->hold_core, core);
+    atomic_store(&x->node->hold_at, n);
+    live_node_restart_with(x->node, cores);
+    WAIT_UNTIL(mr_client_progress(x->client), atomic_load(&x->node->is_held));
+    live_node_take_back(x->node, 0);
+    const uint32_t lists = atomic_load(&x->node->asked[MR_OP_LIST]);
+    const uint64_t until_us = mr_clock_us() + HELD_US;
+    while (core != LIVE_ALL_CORES && mr_clock_us() < until_us &&
+           atomic_load(&x->node->asked[MR_OP_LIST]) == lists)
+        (void)mr_client_progress(x->client);
+    atomic_store(&x->node->is_let_go, true);
 }
 
 /* The restore comes while its client sends again what it takes. */
@@ -47,15 +70,13 @@ TEST(test_restored_while_it_is_sent_again)
             struct replay_fixture x;
             replay_start(&x, 2, 0);
             replay_push_steps(&x, 1, 5);
-            fake_node_save(x.node);
+            live_node_save(x.node);
             replay_push_steps(&x, 6, 25);
-            fake_node_kill(x.node);
-            x.node->take_back_at = at[i];
-            fake_node_restart_with(x.node, cores);
+            live_node_kill(x.node);
+            hold_and_take_back(&x, at[i], LIVE_ALL_CORES, cores);
             for (uint32_t k = 0; k < REPLAY_KEYS; k++)
                 x.expected[k] -= 20;
             replay_check_rows(&x);
-            assert_int_equal(x.node->restores, 1);
             replay_push_steps(&x, 26, 30);
             replay_crash(&x);
             replay_check_rows(&x);
@@ -71,15 +92,13 @@ TEST(test_restored_under_one_that_is_in_flight)
     struct replay_fixture x;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 6, 25);
-    fake_node_kill(x.node);
-    x.node->takes_back_under = true;
-    fake_node_restart_with(x.node, 2);
+    live_node_kill(x.node);
+    hold_and_take_back(&x, 1, 1, 2);
     for (uint32_t k = 0; k < REPLAY_KEYS; k++)
         x.expected[k] -= 20;
     replay_check_rows(&x);
-    assert_int_equal(x.node->restores, 1);
     replay_stop(&x);
 }
 
@@ -88,15 +107,15 @@ TEST(test_restored_by_call_leaves_no_gap)
 {
     struct replay_fixture x;
     replay_start(&x, 1, 0);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 1, 20);
-    fake_node_take_back(x.node);
+    live_node_take_back(x.node, 0);
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] = 0;
     replay_push_steps(&x, 21, 25);
     while (replay_info_of(&x).replaying || replay_info_of(&x).oldest_step != 21)
         mr_client_progress(x.client);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 26, 27);
     assert_int_equal(replay_info_of(&x).kept, 2);
     replay_crash(&x);
@@ -107,21 +126,21 @@ TEST(test_restored_by_call_leaves_no_gap)
 /* To a client that came after a restore it is no news: it marks no numbers at the next restart. */
 TEST(test_restored_before_it_came)
 {
-    struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
+    struct mr_feature feature = replay_table("t");
     struct replay_fixture x;
     replay_start(&x, 1, 0);
-    fake_node_take_back(x.node);
+    live_node_take_back(x.node, 0);
     mr_client_destroy(x.client);
     x.client = replay_connect(x.node, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &x.table), MR_OK);
     replay_push_steps(&x, 1, 10);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 11, 11);
     assert_int_equal(replay_info_of(&x).kept, 1);
     replay_crash(&x);
     replay_push_steps(&x, 12, 12);
     replay_check_rows(&x);
-    assert_int_equal(x.node->known, 0);
+    assert_int_equal(live_node_repeated(x.node), 0);
     replay_stop(&x);
 }
 
@@ -135,12 +154,12 @@ TEST(test_an_answer_of_before_a_restore_comes_late)
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     atomic_store(&x.node->late, 2);
-    const uint64_t applied = atomic_load(&x.node->applied);
+    const uint64_t applied = live_node_applied(x.node);
 
     assert_int_equal(replay_push(&x, &options, 1), MR_OK);
-    while (atomic_load(&x.node->applied) < applied + 2)
+    while (live_node_applied(x.node) < applied + 2)
         mr_client_progress(x.client);
-    fake_node_take_back(x.node);
+    live_node_take_back(x.node, 0);
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] = 0;
     while (x.client->nodes[0]->replay->probe.restores < 1 || !mrc_state_probe_is_over(x.client->nodes[0])) {
@@ -151,11 +170,37 @@ TEST(test_an_answer_of_before_a_restore_comes_late)
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
     replay_push_steps(&x, 7, 9);
-    WAIT_UNTIL(fake_node_save(x.node), replay_push_steps(&x, 10, 10), replay_info_of(&x).kept <= 2);
+    WAIT_UNTIL(live_node_save(x.node), replay_push_steps(&x, 10, 10), replay_info_of(&x).kept <= 2);
     assert_int_equal(replay_info_of(&x).kept, 2);
     replay_crash(&x);
     replay_check_rows(&x);
     replay_stop(&x);
+}
+
+/* Has the node find other checkpoints at its next start. */
+static void use_directory(struct replay_fixture *x, const char *name)
+{
+    (void)snprintf(x->node->config.checkpoint_directory, sizeof(x->node->config.checkpoint_directory),
+                   "%s/%s", x->node->directory, name);
+}
+
+/* A directory with the same table, that has seen three restores, and a copy of it that has seen one. */
+static void make_other_directories(struct replay_fixture *x)
+{
+    const struct mr_feature feature = replay_table("t");
+    uint32_t table;
+    use_directory(x, "other");
+    live_node_restart_aside(x->node);
+    struct mr_client *client = live_node_operator(x->node);
+    assert_int_equal(mr_create(client, NULL, &feature, 1, &table), MR_OK);
+    mr_client_destroy(client);
+    live_node_fill(x->node, table, REPLAY_DIM, x->keys, REPLAY_KEYS);
+    live_node_save(x->node);
+    live_node_take_back(x->node, 0);
+    assert_int_equal(command_run("cp -a %s/other %s/older", x->node->directory, x->node->directory), 0);
+    live_node_take_back(x->node, 0);
+    live_node_take_back(x->node, 0);
+    live_node_kill(x->node);
 }
 
 /* Another directory counts its restores by itself: nothing follows from a higher count. */
@@ -164,18 +209,17 @@ TEST(test_restores_of_another_directory)
     struct replay_fixture x;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
-    fake_node_kill(x.node);
-    x.node->lineage++;
-    x.node->whole = x.node->restores = 7;
-    fake_node_restart(x.node);
+    live_node_kill(x.node);
+    make_other_directories(&x);
+    live_node_restart(x.node);
     replay_check_rows(&x);
     replay_push_steps(&x, 6, 8);
     /* And an older copy of it: what was answered meanwhile is due all the same. */
-    fake_node_kill(x.node);
-    x.node->whole = x.node->restores = 2;
-    fake_node_restart(x.node);
+    live_node_kill(x.node);
+    use_directory(&x, "older");
+    live_node_restart(x.node);
     replay_check_rows(&x);
-    fake_node_take_back(x.node);
+    live_node_take_back(x.node, 0);
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] = 0;
     replay_crash(&x);
@@ -187,24 +231,30 @@ TEST(test_restores_of_another_directory)
 TEST(test_one_feature_restored_by_call)
 {
     struct replay_fixture x;
-    struct mr_feature feature = mr_feature_table("beside", REPLAY_DIM);
+    struct mr_feature feature = replay_table("beside");
     uint64_t key = 5;
     float ones[REPLAY_DIM] = {1, 1};
     struct mr_reply *reply;
     uint32_t beside;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &beside), MR_OK);
-    fake_node_save(x.node);
+    live_node_fill(x.node, beside, REPLAY_DIM, &key, 1);
+    live_node_save(x.node);
     replay_push_steps(&x, 1, 9);
     assert_int_equal(mr_push_gradients(x.client, NULL, beside, &key, 1, REPLAY_DIM, ones), MR_OK);
-    fake_node_kill(x.node); /* between the restore and this it would hold the same */
-    x.node->replaced = ++x.node->restores;
-    fake_node_restart(x.node);
+    const struct mr_restore_name name = {"t", NULL};
+    const struct mr_restore_options what = {
+        .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
+    struct mr_client *other = live_node_operator(x.node);
+
+    assert_int_equal(mr_restore(other, NULL, &what, NULL), MR_OK);
+    mr_client_destroy(other);
+    replay_crash(&x); /* before its client has heard of it */
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] = 0;
     replay_check_rows(&x);
     assert_int_equal(mr_lookup(x.client, NULL, beside, &key, 1, &reply), MR_OK);
-    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == fake_initial(5, 0) - 1);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == live_value(5, 0) - 1);
     mr_reply_free(reply);
     replay_stop(&x);
 }
@@ -215,29 +265,36 @@ TEST(test_incarnation_comes_again)
     struct replay_fixture x;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
-    fake_node_kill(x.node);
-    x.node->incarnation--;
-    fake_node_restart(x.node);
+    live_node_kill(x.node);
+    x.node->incarnation = mr_client_incarnation(x.client);
+    live_node_restart(x.node);
     replay_check_rows(&x);
     assert_int_equal(replay_info_of(&x).replayed, 2 * 10);
     replay_stop(&x);
 }
 
-/* The node comes back with another job's table under the number. */
+/* After a kill: the node comes back with a directory that knows nothing of number 2, and with another job's
+ * table under it. */
 static void give_number_2_to_another(struct replay_fixture *x)
 {
-    fake_node_kill(x->node);
-    x->node->saved[1] = x->node->saved[0];
-    x->node->saved[1].feature = mr_feature_table("another", REPLAY_DIM);
-    x->node->saved_feature_count = 2;
-    fake_node_restart(x->node);
+    const struct mr_feature feature = replay_table("another");
+    uint32_t number;
+    replay_put_back(x, "before");
+    live_node_restart_aside(x->node);
+    struct mr_client *client = live_node_operator(x->node);
+    assert_int_equal(mr_create(client, NULL, &feature, 1, &number), MR_OK);
+    assert_int_equal(number, 2);
+    mr_client_destroy(client);
+    live_node_save(x->node);
+    live_node_kill(x->node);
+    live_node_restart(x->node);
 }
 
 TEST(test_reused_number_is_not_taken_for_it)
 {
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct replay_fixture x;
-        struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+        struct mr_feature feature = replay_table("later");
         uint64_t key = 5;
         float ones[REPLAY_DIM] = {1, 1};
         struct mr_future *future = NULL;
@@ -246,11 +303,13 @@ TEST(test_reused_number_is_not_taken_for_it)
         uint32_t later, again;
         (void)state;
         replay_start(&x, cores, 0);
+        replay_copy_directory(&x, "before");
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
+        live_node_fill(x.node, later, REPLAY_DIM, &key, 1);
         assert_int_equal(mr_push_gradients(x.client, &step, later, &key, 1, REPLAY_DIM, ones), MR_OK);
-        uint64_t applied = atomic_load(&x.node->applied);
+        uint64_t applied = live_node_applied(x.node);
 
-        fake_node_kill(x.node);
+        live_node_kill(x.node);
         assert_int_equal(mr_push_gradients(x.client, &in_flight, later, &key, 1, REPLAY_DIM, ones), MR_OK);
         give_number_2_to_another(&x);
         assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
@@ -260,10 +319,10 @@ TEST(test_reused_number_is_not_taken_for_it)
         assert_non_null(strstr(mr_last_error(), "number 2 was \"later\""));
         assert_int_equal(mr_push_gradients(x.client, NULL, later, &key, 1, REPLAY_DIM, ones),
                          MR_UNKNOWN_TABLE);
-        assert_int_equal(atomic_load(&x.node->applied), applied);
+        assert_int_equal(live_node_applied(x.node), applied);
         assert_int_equal(replay_push(&x, &step, 0), MR_UNKNOWN_OUTCOME);
         assert_non_null(strstr(mr_last_error(), "refused 1 push of step 9"));
-        feature = mr_feature_table("another", REPLAY_DIM); /* who asks for it may use it */
+        feature = replay_table("another"); /* who asks for it may use it */
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &again), MR_OK);
         assert_int_equal(again, later);
         assert_int_equal(mr_lookup(x.client, NULL, again, &key, 1, &reply), MR_OK);
@@ -276,15 +335,17 @@ TEST(test_reused_number_is_not_taken_for_it)
 TEST(test_answer_from_before_a_restart)
 {
     struct replay_fixture x;
-    struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+    struct mr_feature feature = replay_table("later");
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
     uint64_t key = 5;
     uint32_t later = 0;
     replay_start(&x, 2, 0);
+    replay_copy_directory(&x, "before");
     assert_int_equal(mr_create(x.client, &options, &feature, 1, &later), MR_OK);
     while (!mr_future_done(future)) {
     }
+    live_node_kill(x.node);
     give_number_2_to_another(&x);
     replay_check_rows(&x); /* the client has noticed */
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);

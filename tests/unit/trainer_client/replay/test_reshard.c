@@ -14,8 +14,8 @@ enum { LOOKUPS = 3 };
 
 static void crash_onto(struct replay_fixture *x, uint32_t cores)
 {
-    fake_node_kill(x->node);
-    fake_node_restart_with(x->node, cores);
+    live_node_kill(x->node);
+    live_node_restart_with(x->node, cores);
 }
 
 /* Rows, bags and a variable, kept for cores that are no more: they go to those who own the keys now. */
@@ -23,16 +23,18 @@ TEST(test_other_number_of_cores)
 {
     static const uint32_t cores[] = {3, 1, 2, 4, 3};
     uint32_t offsets[3] = {0, REPLAY_KEYS / 4, REPLAY_KEYS}, dims[1] = {4}, variable, table;
-    struct mr_feature features[2] = {mr_feature_variable("v", 1, dims), mr_feature_table("mean", REPLAY_DIM)};
+    struct mr_feature features[2] = {mr_feature_variable("v", 1, dims), replay_table("mean")};
     float ones[4] = {1, 1, 1, 1}, bags[2 * REPLAY_DIM] = {8, 8, 16, 16};
     struct replay_fixture x;
     struct mr_reply *reply;
+    features[0].learning_rate = 1;
     features[1].pooling = MR_POOL_SUM;
     replay_start(&x, cores[0], 0);
     assert_int_equal(mr_create(x.client, NULL, features, 2, (uint32_t[2]){0}), MR_OK);
     assert_int_equal(mr_create(x.client, NULL, &features[0], 1, &variable), MR_OK);
     assert_int_equal(mr_create(x.client, NULL, &features[1], 1, &table), MR_OK);
-    fake_node_save(x.node);
+    live_node_fill(x.node, table, REPLAY_DIM, x.keys, REPLAY_KEYS);
+    live_node_save(x.node);
     for (uint32_t i = 1; i < 5; i++) {
         replay_push_steps(&x, 10 * i, 10 * i + 5);
         assert_int_equal(mr_variable_push_gradient(x.client, NULL, variable, 4, ones), MR_OK);
@@ -48,7 +50,7 @@ TEST(test_other_number_of_cores)
         assert_int_equal(mr_lookup(x.client, NULL, table, x.keys, REPLAY_KEYS, &reply), MR_OK);
         for (uint32_t k = 0; k < REPLAY_KEYS; k++)
             assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[k * REPLAY_DIM] ==
-                        fake_initial(x.keys[k], 0) - (float)i * (k < REPLAY_KEYS / 4 ? 8 : 16));
+                        live_value(x.keys[k], 0) - (float)i * (k < REPLAY_KEYS / 4 ? 8 : 16));
         mr_reply_free(reply);
     }
     assert_int_equal(replay_info_of(&x).dropped, 0);
@@ -78,13 +80,13 @@ TEST(test_cores_change_under_calls)
     struct mr_future *futures[8];
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
-    fake_node_kill(x.node);
+    live_node_kill(x.node);
     for (uint32_t i = 0; i < 8; i++) {
         struct mr_options options = {.step = 10 + i, .future = &futures[i]};
         if (replay_push(&x, &options, 1) != MR_OK)
             fail_msg("%s", mr_last_error());
     }
-    fake_node_restart_with(x.node, 3);
+    live_node_restart_with(x.node, 3);
     /* A lookup split by the old map is split again. */
     assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
     for (uint32_t i = 0; i < 8; i++) {
@@ -103,20 +105,21 @@ TEST(test_done_means_settled)
     struct mr_future *future = NULL;
     struct mr_options options = {.step = 10, .future = &future};
     replay_start(&x, 2, 0);
-    fake_node_kill(x.node);
+    live_node_kill(x.node);
     assert_int_equal(replay_push(&x, &options, 1), MR_OK);
-    fake_node_restart_with(x.node, 3);
+    live_node_restart_with(x.node, 3);
     while (!mr_future_done(future)) {
     }
     assert_false(replay_info_of(&x).replaying);
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
-    atomic_store(&x.node->busy, ~0u); /* what is sent again stays in flight */
+    live_node_refuse(x.node, MR_OP_PUSH_GRAD, MR_BUSY,
+                     LIVE_ALL_CORES); /* what is sent again stays in flight */
     crash_onto(&x, 4);
     while (!replay_info_of(&x).replaying)
         (void)mr_client_progress(x.client);
     assert_true(mr_future_done(future)); /* it was, and stays so */
     mr_future_destroy(future);
-    atomic_store(&x.node->busy, 0);
+    live_node_refuse(x.node, MR_OP_PUSH_GRAD, MR_OK, 0);
     replay_check_rows(&x);
     replay_stop(&x);
 }
@@ -132,7 +135,7 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
     for (uint32_t b = 0; b <= REPLAY_KEYS / 2; b++)
         offsets[b] = 2 * b;
     memcpy(keys, x->keys, sizeof(keys));
-    fake_node_kill(x->node);
+    live_node_kill(x->node);
     assert_int_equal(mr_lookup(x->client, &options, x->table, keys, REPLAY_KEYS, NULL), MR_OK);
     options.future = &futures[1];
     assert_int_equal(
@@ -146,7 +149,7 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
     memset(keys, 0xff, sizeof(keys)); /* the caller's again */
     memset(offsets, 0xff, sizeof(offsets));
     memset(both, 0xff, sizeof(both));
-    fake_node_restart_with(x->node, cores);
+    live_node_restart_with(x->node, cores);
 }
 
 static void check_lookups(struct replay_fixture *x, struct mr_future *futures[LOOKUPS])
@@ -236,7 +239,7 @@ TEST(test_cores_change_before_sending)
     uint32_t variable;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     assert_int_equal(mrc_future_new(x.client, NULL, MR_OP_VARIABLE_PUSH, variable, 1, 2, 0, &f), MR_OK);
     mrc_request_add(f, 0, mr_tensor_1d(MR_U64, 1, range));
     mrc_request_add(f, 0, mr_tensor_1d(MR_F32, 4, values));
@@ -284,7 +287,7 @@ TEST(test_a_map_that_comes_back_is_in_its_turn)
         struct mr_reply *reply;
         replay_start(&x, cores[i][0], 0);
         for (uint32_t k = 0; k < REPLAY_KEYS; k++)
-            rows[k] = fake_initial(x.keys[k], 0);
+            rows[k] = live_value(x.keys[k], 0);
         for (uint32_t p = 0; p < 3; p++) {
             struct mr_options options = {.step = p + 1};
             assert_int_equal(replay_push(&x, &options, amounts[p]), MR_OK);
@@ -302,37 +305,19 @@ TEST(test_a_map_that_comes_back_is_in_its_turn)
     }
 }
 
-/* What a node had on disk, and then lacks: somebody put an older copy of its directory back. */
-struct older_copy {
-    struct fake_feature saved[FAKE_FEATURES_MAX];
-    struct fake_push_stream push_streams[FAKE_PUSH_STREAMS_MAX];
-    struct fake_origin origin;
-};
-
-static struct older_copy *copy_directory(const struct fake_node *node)
+/* The node comes back as an older copy of its directory has it: somebody put that in its place. */
+static void put_back(struct replay_fixture *x, const char *name, uint32_t cores)
 {
-    struct older_copy *copy = malloc(sizeof(*copy));
-    assert_non_null(copy);
-    memcpy(copy->saved, node->saved, sizeof(copy->saved));
-    memcpy(copy->push_streams, node->saved_push_streams, sizeof(copy->push_streams));
-    copy->origin = node->saved_origin;
-    return copy;
-}
-
-static void put_back(struct replay_fixture *x, const struct older_copy *copy, uint32_t cores)
-{
-    fake_node_kill(x->node);
-    memcpy(x->node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x->node->saved_push_streams, copy->push_streams, sizeof(copy->push_streams));
-    x->node->saved_origin = copy->origin;
-    fake_node_restart_with(x->node, cores);
+    live_node_kill(x->node);
+    replay_put_back(x, name);
+    live_node_restart_with(x->node, cores);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, NULL), MR_OK);
 }
 
 static void save_and_let_go(struct replay_fixture *x, uint64_t from, uint64_t to)
 {
     replay_push_steps(x, from, to - 1);
-    fake_node_save(x->node);
+    live_node_save(x->node);
     replay_push_steps(x, to, to); /* its answers tell */
 }
 
@@ -354,18 +339,16 @@ TEST(test_an_older_directory_and_other_cores)
     for (uint32_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++) {
         struct replay_fixture x;
         replay_start(&x, cores[i][0], 0);
-        struct older_copy *copy = copy_directory(x.node);
-
+        replay_copy_directory(&x, "copy");
         save_and_let_go(&x, 1, 10);
         crash_onto(&x, cores[i][1]);
         replay_check_rows(&x);
         save_and_let_go(&x, 11, 12);
         WAIT_UNTIL(mr_client_progress(x.client), replay_info_of(&x).oldest_step >= 12);
-        put_back(&x, copy, cores[i][2]);
+        put_back(&x, "copy", cores[i][2]);
         check_reported(&x, "of steps 1..");
         crash_onto(&x, cores[i][2]);
         assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
-        free(copy);
         replay_stop(&x);
     }
 }
@@ -381,18 +364,16 @@ TEST(test_an_older_directory_lacks_what_was_replayed)
 {
     struct replay_fixture x;
     replay_start(&x, 2, 0);
-    struct older_copy *copy = copy_directory(x.node);
-
+    replay_copy_directory(&x, "copy");
     replay_push_steps(&x, 1, 5);
     crash_onto(&x, 3);
     replay_check_rows(&x);
     replay_push_steps(&x, 6, 6);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 7, 7);
     wait_until_kept_from(&x, 7);
-    put_back(&x, copy, 3);
+    put_back(&x, "copy", 3);
     check_reported(&x, "of steps 1..6,");
-    free(copy);
     replay_stop(&x);
 }
 
@@ -402,20 +383,14 @@ TEST(test_what_was_taken_back_is_not_lost)
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
     replay_start(&x, 2, 0);
-    struct older_copy *copy = copy_directory(x.node);
-
     save_and_let_go(&x, 1, 10);
     crash_onto(&x, 3);
     replay_check_rows(&x);
-    memcpy(x.node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x.node->saved_push_streams, copy->push_streams, sizeof(copy->push_streams));
-    x.node->saved_origin = copy->origin;
-    fake_node_take_back(x.node);
+    live_node_take_back(x.node, 1);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
     crash_onto(&x, 2);
     assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
-    free(copy);
     replay_stop(&x);
 }
 
@@ -439,6 +414,15 @@ TEST(test_former_streams_are_told_apart)
     assert_int_equal(marks[2].trimmed.to, 0);
 }
 
+/* What a core holds of a push stream: nothing. */
+static bool answer_as_if_it_knew_none(struct mr_endpoint *ep, uint32_t core, const struct mr_request *request)
+{
+    if (request->message->preamble.op != MR_OP_PUSH_GRAD || request->message->preamble.tensor_count > 1)
+        return false;
+    mr_reply_status(ep, request->ref, MR_OK);
+    return true;
+}
+
 /* Where cores were asked what they hold of old streams they might tell less than the node has: a cut amid a
  * replay has not all marks. The newest checkpoint has everything, so nobody asks. */
 TEST(test_the_newest_checkpoint_lacks_nothing)
@@ -446,18 +430,15 @@ TEST(test_the_newest_checkpoint_lacks_nothing)
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
     replay_start(&x, 2, 0);
-    struct older_copy *copy = copy_directory(x.node);
-
     save_and_let_go(&x, 1, 10);
-    memcpy(copy->saved, x.node->saved, sizeof(copy->saved));
-    copy->origin = x.node->saved_origin;
-    put_back(&x, copy, 3); /* without a record of any push */
+    replay_copy_directory(&x, "copy");
+    atomic_store(&x.node->answer, answer_as_if_it_knew_none);
+    put_back(&x, "copy", 3);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
-    put_back(&x, copy, 3);
+    put_back(&x, "copy", 3);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
-    put_back(&x, copy, 1);
+    put_back(&x, "copy", 1);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
-    free(copy);
     replay_stop(&x);
 }
 
@@ -466,17 +447,14 @@ TEST(test_an_older_directory_twice)
 {
     struct replay_fixture x;
     replay_start(&x, 2, 0);
-    struct older_copy *first = copy_directory(x.node), *second;
-
+    replay_copy_directory(&x, "first");
     save_and_let_go(&x, 1, 10);
-    second = copy_directory(x.node); /* has steps 1..9 */
+    replay_copy_directory(&x, "second"); /* has steps 1..9 */
     save_and_let_go(&x, 11, 20);
-    put_back(&x, second, 2);
+    put_back(&x, "second", 2);
     check_reported(&x, "of steps 10..");
-    put_back(&x, first, 2);
+    put_back(&x, "first", 2);
     check_reported(&x, "of steps 1..9,");
-    free(first);
-    free(second);
     replay_stop(&x);
 }
 
@@ -487,11 +465,11 @@ TEST(test_all_given_up_and_other_cores)
     struct mr_options options = {.step = 101};
     replay_start(&x, 1, 1);
     replay_push_steps(&x, 1, 10);
-    fake_node_kill(x.node);
+    live_node_kill(x.node);
     options.deadline_ms = 1;
     (void)mr_push_gradients(x.client, &options, 999, x.keys, 1, REPLAY_DIM, (float[REPLAY_DIM]){0});
     options.deadline_ms = 0;
-    fake_node_restart_with(x.node, 2);
+    live_node_restart_with(x.node, 2);
     assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
     assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
     replay_stop(&x);
@@ -507,7 +485,7 @@ TEST(test_former_streams_are_let_go)
     crash_onto(&x, 3);
     replay_check_rows(&x);
     replay_push_steps(&x, 6, 7);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 8, 8);
     WAIT_UNTIL(mr_client_progress(x.client), replay_info_of(&x).kept <= 3);
     assert_int_equal(replay_info_of(&x).kept, 3);
@@ -520,11 +498,9 @@ TEST(test_former_streams_are_let_go)
 /* The first of the keys that one number of cores gives to this core, and another number to that one. */
 static uint32_t key_of(const struct replay_fixture *x, const uint32_t cores[2], const uint16_t owners[2])
 {
-    const uint64_t seed = x->node->features[0].feature.seed;
     for (uint32_t i = 0; i < REPLAY_KEYS; i++) {
-        const uint32_t partition = mr_partition_of(mr_key_hash(x->keys[i], seed));
-        if (fake_owner(&(struct fake_node){.core_count = cores[0]}, partition) == owners[0] &&
-            fake_owner(&(struct fake_node){.core_count = cores[1]}, partition) == owners[1])
+        const uint32_t partition = mr_partition_of(mr_key_hash(x->keys[i], 0));
+        if (live_owner(cores[0], partition) == owners[0] && live_owner(cores[1], partition) == owners[1])
             return i;
     }
     fail();
@@ -540,7 +516,7 @@ TEST(test_cores_without_a_key_of_a_push_hear_of_it)
     replay_start(&x, 2, 0);
     for (uint64_t step = 1; step <= 6; step++) {
         const struct mr_options options = {.step = step};
-        const uint32_t i = key_of(&x, (uint32_t[2]){2, 3}, (uint16_t[2]){0, (uint16_t)(step % 3)});
+        const uint32_t i = key_of(&x, (uint32_t[2]){2, 3}, (uint16_t[2]){0, (uint16_t)(step % 2)});
         assert_int_equal(mr_push_gradients(x.client, &options, x.table, &x.keys[i], 1, REPLAY_DIM, ones),
                          MR_OK);
         x.expected[i] += 1;
@@ -548,7 +524,7 @@ TEST(test_cores_without_a_key_of_a_push_hear_of_it)
     crash_onto(&x, 3);
     replay_check_rows(&x);
     replay_push_steps(&x, 7, 7);
-    fake_node_save(x.node);
+    live_node_save(x.node);
     replay_push_steps(&x, 8, 8);
     wait_until_kept_from(&x, 8);
     crash_onto(&x, 1);
@@ -561,7 +537,7 @@ TEST(test_cores_without_a_key_of_a_push_hear_of_it)
 TEST(test_a_loss_and_other_cores)
 {
     struct replay_fixture x;
-    struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+    struct mr_feature feature = replay_table("later");
     struct mr_options options = {.step = 9};
     float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
     uint32_t later;
@@ -588,17 +564,17 @@ TEST(test_refused_on_the_way_to_another_core)
     static const uint32_t cores[][2] = {{2, 3}, {2, 1}, {1, 2}};
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
-        struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+        struct mr_feature feature = replay_table("later");
         float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
         struct mr_future *future = NULL;
         struct mr_options options = {.step = 9, .future = &future};
         uint32_t later;
         replay_start(&x, cores[i][0], 0);
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
-        fake_node_kill(x.node);
+        live_node_kill(x.node);
         assert_int_equal(mr_push_gradients(x.client, &options, later, x.keys, REPLAY_KEYS, REPLAY_DIM, ones),
                          MR_OK);
-        fake_node_restart_with(x.node, cores[i][1]);
+        live_node_restart_with(x.node, cores[i][1]);
         assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
         mr_future_destroy(future);
         replay_stop(&x);

@@ -49,7 +49,7 @@ static void fixture_stop(struct fixture *x)
 
 static uint32_t group_of(const struct fixture *x, uint64_t key)
 {
-    const struct mr_feature *table = &x->cluster->nodes[0]->features[0].feature;
+    const struct mr_feature *table = &x->cluster->nodes[0]->table->feature;
     return mr_partition_of(mr_key_hash(key, table->seed)) * 7 % NODES;
 }
 
