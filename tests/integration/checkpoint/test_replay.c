@@ -1,12 +1,12 @@
 /* A client with `replay` and a server that is killed at any moment, with checkpoints in between: what the
- * server holds in the end is what an undisturbed run makes, to the last bit. */
+ * server holds in the end is what an undisturbed run makes, to the last bit. What needs no process of its own
+ * is tested in tests/unit/trainer_client/replay/. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
@@ -227,40 +227,6 @@ TEST(test_killed_while_idle)
     fixture_stop(&x);
 }
 
-/* What is in a checkpoint is not kept, and not sent again. */
-TEST(test_saved_is_let_go)
-{
-    struct fixture x;
-    struct mr_replay_info info;
-    replay_start(&x, cores, 0);
-    train(x.client, &x.disturbed, 0, 60);
-    node_fixture_save(x.client);
-    train(x.client, &x.disturbed, 60, 66);
-    mr_client_replay_info(x.client, &info);
-    assert_true(info.kept <= 6 * cores);
-    assert_true(info.oldest_step > 60);
-    fixture_stop(&x);
-}
-
-TEST(test_small_buffer_is_told)
-{
-    struct fixture x;
-    struct mr_options options = {.step = 1000};
-    uint64_t random = 3, key = 1;
-    float gradient[DIM] = {0};
-    enum mr_status status = MR_OK;
-    replay_start(&x, 1, 16384);
-    train(x.client, &x.disturbed, 0, 60);
-    crash(&x, 1);
-    push_rows(x.client, &options, x.disturbed.table, &random);
-    options.step = 1001;
-    status = mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient);
-    node_fixture_refused(status, MR_UNKNOWN_OUTCOME, "of steps 1..");
-    assert_non_null(strstr(mr_last_error(), "raise replay_bytes, or save more often"));
-    expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
-    fixture_stop(&x);
-}
-
 /* Restored onto other cores: what was kept is split for those. */
 TEST(test_other_number_of_cores)
 {
@@ -280,97 +246,6 @@ TEST(test_other_number_of_cores)
     assert_int_equal(info.dropped, 0);
     assert_int_equal(mr_client_core_count(x.client), 2);
     train(x.client, &x.calm, 0, 200);
-    compare(&x);
-    fixture_stop(&x);
-}
-
-/* Somebody restores the node. What that took back does not come again with the next crash, also if the node
- * had another after it. */
-TEST(test_restored_by_hand)
-{
-    struct fixture x;
-    uint64_t id;
-    replay_start(&x, cores, 0);
-    train(x.client, &x.disturbed, 0, 30);
-    node_fixture_save(x.client);
-    train(x.client, &x.disturbed, 30, 90);
-    expect_ok(restore_from(x.client, NULL, NULL, 0, &id));
-    train(x.client, &x.disturbed, 90, 105);
-    crash(&x, cores);
-    crash(&x, cores + 1);
-    train(x.client, &x.disturbed, 105, 120);
-    train(x.client, &x.calm, 0, 30);
-    train(x.client, &x.calm, 90, 120);
-    compare(&x);
-    fixture_stop(&x);
-}
-
-/* Nobody but the node itself heard of the restore before it died. */
-TEST(test_restored_by_hand_unheard)
-{
-    struct fixture x;
-    struct mr_client *other;
-    uint64_t id;
-    replay_start(&x, cores, 0);
-    other = node_fixture_connect(&x.node);
-    train(x.client, &x.disturbed, 0, 30);
-    node_fixture_save(x.client);
-    train(x.client, &x.disturbed, 30, 60);
-    expect_ok(restore_from(other, NULL, NULL, 0, &id));
-    crash(&x, cores);
-    train(x.client, &x.disturbed, 60, 75);
-    train(x.client, &x.calm, 0, 30);
-    train(x.client, &x.calm, 60, 75);
-    compare(&x);
-    mr_client_destroy(other);
-    fixture_stop(&x);
-}
-
-/* One table is put back: that one's pushes do not come again, and the others' do. */
-TEST(test_one_table_restored_by_hand)
-{
-    const struct mr_restore_name name = {.name = "disturbed"};
-    const struct mr_restore_options what = {
-        .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
-    uint64_t random = 5;
-    struct fixture x;
-    replay_start(&x, cores, 0);
-    train(x.client, &x.disturbed, 0, 30);
-    node_fixture_save(x.client);
-    for (uint32_t i = 0; i < 20; i++) {
-        push_rows(x.client, NULL, x.disturbed.table, &random);
-        push_variable(x.client, NULL, x.disturbed.variable, &random);
-    }
-    expect_ok(mr_restore(x.client, NULL, &what, NULL));
-    crash(&x, cores);
-    train(x.client, &x.calm, 0, 30);
-    random = 5;
-    for (uint32_t i = 0; i < 20; i++) {
-        for (uint32_t skip = 0; skip < KEYS_PER_PUSH + KEYS_PER_PUSH * DIM; skip++)
-            (void)next_random(&random);
-        push_variable(x.client, NULL, x.calm.variable, &random);
-    }
-    compare(&x);
-    fixture_stop(&x);
-}
-
-/* The directory comes back without its number of starts, so that the next start has the same number as the
- * one before. */
-TEST(test_incarnation_comes_again)
-{
-    struct fixture x;
-    char path[NODE_PATH_BYTES + 16];
-    replay_start(&x, cores, 0);
-    train(x.client, &x.disturbed, 0, 30);
-    uint32_t before = mr_client_incarnation(x.client);
-
-    node_fixture_kill(&x.node);
-    (void)snprintf(path, sizeof(path), "%s/incarnation", x.node.checkpoints);
-    assert_int_equal(unlink(path), 0);
-    node_fixture_restart_with(&x.node, cores);
-    train(x.client, &x.disturbed, 30, 40);
-    assert_int_equal(mr_client_incarnation(x.client), before);
-    train(x.client, &x.calm, 0, 40);
     compare(&x);
     fixture_stop(&x);
 }
@@ -399,23 +274,6 @@ TEST(test_numbers_do_not_return)
     assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == 0);
     mr_reply_free(reply);
     mr_client_destroy(other);
-    fixture_stop(&x);
-}
-
-/* Given up before the node came back with other cores: the next push says so. */
-TEST(test_small_buffer_and_other_cores)
-{
-    struct mr_options options = {.step = 1000};
-    struct fixture x;
-    uint64_t key = 1;
-    float gradient[DIM] = {0};
-    replay_start(&x, cores, 16384);
-    train(x.client, &x.disturbed, 0, 60);
-    crash(&x, cores + 1);
-    expect_ok(mr_lookup(x.client, NULL, x.disturbed.table, &key, 1, NULL));
-    node_fixture_refused(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient),
-                         MR_UNKNOWN_OUTCOME, "may lack up to");
-    expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
     fixture_stop(&x);
 }
 
