@@ -35,6 +35,7 @@ ORDERS = {
         "memory",
         "io",
         "checkpoint",
+        "log",
         "store",
         "cluster",
         "row",

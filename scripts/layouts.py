@@ -52,6 +52,7 @@ LAYOUTS = {
     "dataplane/rpc/dist_optimizer/dist_optimizer.h": DATA,
     "dataplane/optimizer/rule.c": r"\w*state_floats",
     "ps/row/row_layout.c": WHOLE,
+    "ps/log/log_format.h": WHOLE,
     "ps/checkpoint/checkpoint.h": DATA,
     "ps/checkpoint/checkpoint_format.h": DATA,
     "ps/checkpoint/checkpoint_manifest.c": TEXTS,

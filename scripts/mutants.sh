@@ -84,7 +84,7 @@ objects_of() {
         ;;
     esac | sed 's/\.c$/.o/'
     case $1 in
-    power) printf 'tests/%s.o\n' test test_main; printf 'tests/unit/%s.o\n' temporary_directory ps/{chain_fixture,checkpoint_fixture,fault_store,power_disk,power_store,checkpoint/test_checkpoint_power} ;;
+    power) printf 'tests/%s.o\n' test test_main; printf 'tests/unit/%s.o\n' temporary_directory ps/{chain_fixture,checkpoint_fixture,fault_store,power_disk,power_store,checkpoint/test_checkpoint_power,log/test_log_segments} ;;
     *) (cd "$work" && for source in "$(directory_of "$1")"/*.c; do echo "${source%.c}.o"; done) ;;
     esac
     (cd "$work" && find dataplane/wire -name '*.c' ! -name cli.c) | sed 's/\.c$/.o/'

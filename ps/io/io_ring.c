@@ -43,9 +43,9 @@ const char *ps_io_ring_open(struct ps_io_ring *r, uint32_t depth, const int *des
     if (refused != 0)
         return refusal_text(refused);
     const char *note;
-    if (io_uring_register_buffers(&r->uring, buffers, buffer_count) != 0)
+    if (buffer_count > 0 && io_uring_register_buffers(&r->uring, buffers, buffer_count) != 0)
         note = "buffers cannot be registered with io_uring (raise the memory lock limit: ulimit -l)";
-    else if (io_uring_register_files(&r->uring, descriptors, file_count) != 0)
+    else if (file_count > 0 && io_uring_register_files(&r->uring, descriptors, file_count) != 0)
         note = "files cannot be registered with io_uring";
     else
         note = ring_try(&r->uring);
@@ -70,6 +70,18 @@ void ps_io_ring_write(struct ps_io_ring *r, uint64_t tag, uint32_t file, uint32_
     io_uring_prep_write_fixed(sqe, (int)file, from, (unsigned)bytes, offset, (int)buffer);
     io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(sqe, tag);
+}
+
+void ps_io_ring_write_synced(struct ps_io_ring *r, int descriptor, const uint8_t *from, size_t bytes,
+                             uint64_t offset)
+{
+    struct io_uring_sqe *write = io_uring_get_sqe(&r->uring), *sync = io_uring_get_sqe(&r->uring);
+    assert(write && sync);
+    io_uring_prep_write(write, descriptor, from, (unsigned)bytes, offset);
+    io_uring_sqe_set_flags(write, IOSQE_IO_LINK | IOSQE_ASYNC);
+    io_uring_sqe_set_data64(write, PS_IO_RING_WRITE);
+    io_uring_prep_fsync(sync, descriptor, IORING_FSYNC_DATASYNC);
+    io_uring_sqe_set_data64(sync, PS_IO_RING_SYNC);
 }
 
 static bool refusal_passes(int error)

@@ -17,9 +17,9 @@ struct ps_io_ring {
     uint32_t refusals;  /* in a row */
 };
 
-/* Opens a ring for `depth` transfers at a time. It copies the arrays; the buffers' memory is locked until the
- * ring is closed. Returns NULL, or why it stays closed (static text): what forbids io_uring, and what permits
- * it. */
+/* Opens a ring for `depth` transfers at a time. It copies the arrays, which may be empty; the buffers' memory
+ * is locked until the ring is closed. Returns NULL, or why it stays closed (static text): what forbids
+ * io_uring, and what permits it. */
 const char *ps_io_ring_open(struct ps_io_ring *r, uint32_t depth, const int *descriptors, uint32_t file_count,
                             const struct iovec *buffers, uint32_t buffer_count);
 /* Fine where it is closed. The kernel reads or writes the buffers of transfers whose result has not come. */
@@ -28,6 +28,12 @@ void ps_io_ring_close(struct ps_io_ring *r);
  * hears of it by the next ps_io_ring_take(). */
 void ps_io_ring_write(struct ps_io_ring *r, uint64_t tag, uint32_t file, uint32_t buffer, const uint8_t *from,
                       size_t bytes, uint64_t offset);
+/* Puts a write to any file from any memory, and behind it a flush of that file, which is cancelled
+ * (-ECANCELED) unless all bytes were written: two transfers, whose results come under these tags. The kernel
+ * copies the bytes on a thread of its own. */
+enum ps_io_ring_synced { PS_IO_RING_WRITE, PS_IO_RING_SYNC };
+void ps_io_ring_write_synced(struct ps_io_ring *r, int descriptor, const uint8_t *from, size_t bytes,
+                             uint64_t offset);
 /* Takes the result of one transfer: bytes moved, maybe fewer than asked for, or -errno; waits for it at
  * most wait_us. False: there is none. Once the kernel refuses for good, and has finished what it had taken,
  * the ring closes itself: transfers without a result did not take place. */

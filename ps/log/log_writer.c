@@ -1,0 +1,432 @@
+#include "ps/log/log_writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/list.h"
+#include "ps/io/io_ring.h"
+#include "ps/io/io_threads.h"
+
+#define SPARE_BLOCKS_MAX 2u
+#define TARGETS_MAX      64u /* files that are open: one, and those of cuts within one stall */
+#define WAIT_US          10000u
+
+/* A segment's file, until its last block is durable. */
+struct log_target {
+    struct ps_log_file file;
+    uint64_t offset;      /* of the next block */
+    uint64_t next_number; /* its number */
+};
+
+struct log_block {
+    struct log_block *next;
+    struct log_target *target;
+    struct ps_log_block *head; /* its memory: the records follow */
+    uint64_t capacity_bytes;   /* of that */
+    uint64_t end_position;     /* records appended up to its last */
+    bool is_sealed;            /* takes no more records */
+    bool ends_target;          /* no block of that file follows */
+};
+
+struct ps_log_writer {
+    const struct ps_store *store;
+    struct ps_log_counters *counters;
+    struct log_target targets[TARGETS_MAX]; /* those with a file are in use */
+    struct log_target *target;              /* of new records; NULL: none yet */
+    struct log_block *first, *last;
+    struct log_block *spare[SPARE_BLOCKS_MAX];
+    uint32_t spare_count;
+    struct log_block *promised;
+    uint64_t pending_bytes;
+    uint64_t position;
+    _Atomic uint64_t durable;
+    _Atomic int error;
+    uint64_t begun_us, retry_us;
+    /* the flush that runs, of the first block */
+    bool in_flight;
+    bool has_write, has_sync; /* results of the ring that have come */
+    int flush_error;
+    uint64_t written_bytes;
+    struct ps_io_ring ring;
+    struct ps_io_threads *threads; /* where the ring is closed */
+    struct ps_io_job job;
+};
+
+/* ---- blocks ---- */
+
+static uint64_t block_bytes(const struct log_block *b)
+{
+    return sizeof(*b->head) + b->head->bytes;
+}
+
+static void block_free(struct log_block *b)
+{
+    if (b == NULL)
+        return;
+    free(b->head);
+    free(b);
+}
+
+static struct log_block *block_new(struct ps_log_writer *w, uint64_t content_bytes)
+{
+    const uint64_t needed = sizeof(struct ps_log_block) + ps_log_record_space(content_bytes);
+    if (needed <= PS_LOG_BLOCK_BYTES && w->spare_count > 0)
+        return w->spare[--w->spare_count];
+    struct log_block *b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return NULL;
+    b->capacity_bytes =
+        ps_log_padded(needed > PS_LOG_BLOCK_BYTES ? needed : PS_LOG_BLOCK_BYTES, PS_LOG_ALIGN);
+    b->head = aligned_alloc(PS_LOG_ALIGN, b->capacity_bytes);
+    if (b->head == NULL) {
+        free(b);
+        return NULL;
+    }
+    return b;
+}
+
+static void block_give(struct ps_log_writer *w, struct log_block *b)
+{
+    if (b->capacity_bytes == PS_LOG_BLOCK_BYTES && w->spare_count < SPARE_BLOCKS_MAX)
+        w->spare[w->spare_count++] = b;
+    else
+        block_free(b);
+}
+
+static bool block_fits(const struct log_block *b, uint64_t content_bytes)
+{
+    return block_bytes(b) + ps_log_record_space(content_bytes) <= b->capacity_bytes;
+}
+
+static void block_put(struct ps_log_writer *w, struct log_block *b)
+{
+    b->next = NULL;
+    b->target = w->target;
+    b->is_sealed = b->ends_target = false;
+    b->head->bytes = b->head->record_count = 0;
+    if (w->last != NULL) {
+        w->last->is_sealed = true;
+        w->last->next = b;
+    } else {
+        w->first = b;
+    }
+    w->last = b;
+}
+
+/* ---- records ---- */
+
+bool ps_log_writer_promise(struct ps_log_writer *w, uint64_t content_bytes)
+{
+    const uint64_t space = ps_log_record_space(content_bytes);
+    if (w->target == NULL || atomic_load_explicit(&w->error, memory_order_relaxed) != 0 ||
+        (w->pending_bytes > 0 && w->pending_bytes + space > PS_LOG_PENDING_BYTES))
+        return false;
+    if (w->promised != NULL && sizeof(struct ps_log_block) + space <= w->promised->capacity_bytes)
+        return true;
+    struct log_block *b = block_new(w, content_bytes);
+    if (b == NULL)
+        return false;
+    if (w->promised != NULL)
+        block_give(w, w->promised);
+    w->promised = b;
+    return true;
+}
+
+static bool last_takes(const struct ps_log_writer *w, uint64_t content_bytes)
+{
+    return w->last != NULL && !w->last->is_sealed && block_fits(w->last, content_bytes);
+}
+
+bool ps_log_writer_has_room(struct ps_log_writer *w, uint64_t content_bytes)
+{
+    if (w->target == NULL || w->pending_bytes >= PS_LOG_PENDING_BYTES || content_bytes > PS_LOG_SMALL_BYTES)
+        return false;
+    if (last_takes(w, content_bytes) || w->spare_count > 0)
+        return true;
+    struct log_block *b = block_new(w, content_bytes);
+    if (b != NULL)
+        block_give(w, b);
+    return b != NULL;
+}
+
+/* The block that the record goes to. */
+static struct log_block *block_for(struct ps_log_writer *w, const struct ps_log_record *record)
+{
+    if (last_takes(w, record->bytes))
+        return w->last;
+    struct log_block *b = record->kind == PS_LOG_PUSH ? w->promised : block_new(w, record->bytes);
+    if (record->kind == PS_LOG_PUSH)
+        w->promised = NULL;
+    assert(b != NULL &&
+           sizeof(struct ps_log_block) + ps_log_record_space(record->bytes) <= b->capacity_bytes);
+    block_put(w, b);
+    return b;
+}
+
+uint8_t *ps_log_writer_append(struct ps_log_writer *w, const struct ps_log_record *record)
+{
+    assert(w->target != NULL);
+    struct log_block *b = block_for(w, record);
+    const uint64_t space = ps_log_record_space(record->bytes);
+    uint8_t *at = (uint8_t *)b->head + block_bytes(b);
+    memcpy(at, record, sizeof(*record));
+    memset(at + sizeof(*record) + record->bytes, 0, space - sizeof(*record) - record->bytes);
+    b->head->bytes += space;
+    b->head->record_count++;
+    b->end_position = ++w->position;
+    b->is_sealed = block_bytes(b) + sizeof(struct ps_log_record) > b->capacity_bytes;
+    w->pending_bytes += space;
+    w->counters->records++;
+    w->counters->lag_bytes = w->pending_bytes;
+    return at + sizeof(*record);
+}
+
+uint64_t ps_log_writer_position(const struct ps_log_writer *w)
+{
+    return w->position;
+}
+
+uint64_t ps_log_writer_durable(const struct ps_log_writer *w)
+{
+    return atomic_load_explicit(&w->durable, memory_order_acquire);
+}
+
+int ps_log_writer_error(const struct ps_log_writer *w)
+{
+    return atomic_load_explicit(&w->error, memory_order_acquire);
+}
+
+/* ---- files ---- */
+
+static void target_close(struct ps_log_writer *w, struct log_target *target)
+{
+    (void)w->store->close(target->file.file); /* its bytes are durable */
+    target->file.file = NULL;
+}
+
+static struct log_target *target_new(struct ps_log_writer *w)
+{
+    uint32_t i = 0;
+    while (i < TARGETS_MAX && w->targets[i].file.file != NULL)
+        i++;
+    assert(i < TARGETS_MAX); /* ps_log_writer_can_switch() was asked */
+    return &w->targets[i];
+}
+
+bool ps_log_writer_can_switch(const struct ps_log_writer *w)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < TARGETS_MAX; i++)
+        used += w->targets[i].file.file != NULL;
+    return used < TARGETS_MAX;
+}
+
+void ps_log_writer_switch(struct ps_log_writer *w, const struct ps_log_file *file)
+{
+    struct log_target *target = target_new(w), *before = w->target;
+    *target = (struct log_target){.file = *file, .offset = PS_LOG_ALIGN};
+    w->target = target;
+    if (w->last != NULL && w->last->target == before) {
+        w->last->is_sealed = true;
+        w->last->ends_target = true;
+    } else if (before != NULL) {
+        target_close(w, before);
+    }
+}
+
+/* ---- flushes ---- */
+
+static uint64_t flush_bytes(const struct log_block *b)
+{
+    return ps_log_padded(block_bytes(b), PS_LOG_ALIGN);
+}
+
+static int flush_run(struct ps_io_job *job)
+{
+    struct ps_log_writer *w = MR_CONTAINER(job, struct ps_log_writer, job);
+    const struct log_block *b = w->first;
+    struct ps_store_file *file = b->target->file.file;
+    w->flush_error = ps_store_write_all(w->store, file, b->head, flush_bytes(b), b->target->offset);
+    if (w->flush_error == 0)
+        w->flush_error = w->store->sync(file);
+    return 0; /* an error would end the threads */
+}
+
+static void flush_put(struct ps_log_writer *w)
+{
+    const struct log_block *b = w->first;
+    const int descriptor = w->store->descriptor(b->target->file.file);
+    w->has_write = w->has_sync = false;
+    w->flush_error = 0;
+    if (w->ring.is_open && descriptor >= 0) {
+        ps_io_ring_write_synced(&w->ring, descriptor, (const uint8_t *)b->head + w->written_bytes,
+                                flush_bytes(b) - w->written_bytes, b->target->offset + w->written_bytes);
+    } else {
+        w->job = (struct ps_io_job){.run = flush_run, .queue = PS_IO_NO_QUEUE};
+        ps_io_threads_put(w->threads, &w->job);
+    }
+}
+
+static void flush_begin(struct ps_log_writer *w, uint64_t now_us)
+{
+    struct log_block *b = w->first;
+    b->is_sealed = true;
+    ps_log_block_seal(b->head, b->target->file.nonce, b->target->next_number);
+    memset((uint8_t *)b->head + block_bytes(b), 0, flush_bytes(b) - block_bytes(b));
+    w->in_flight = true;
+    w->begun_us = now_us;
+    w->written_bytes = 0;
+    flush_put(w);
+}
+
+/* The block is durable. */
+static void flush_succeeded(struct ps_log_writer *w)
+{
+    struct log_block *b = w->first;
+    struct log_target *target = b->target;
+    target->offset += flush_bytes(b);
+    target->next_number++;
+    w->counters->bytes += flush_bytes(b);
+    w->pending_bytes -= b->head->bytes;
+    w->first = b->next;
+    if (w->first == NULL)
+        w->last = NULL;
+    atomic_store_explicit(&w->durable, b->end_position, memory_order_release);
+    if (b->ends_target)
+        target_close(w, target);
+    block_give(w, b);
+}
+
+static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
+{
+    struct ps_log_counters *c = w->counters;
+    const uint64_t took_us = now_us - w->begun_us;
+    w->in_flight = false;
+    if (w->flush_error != 0) {
+        c->errors++;
+        w->retry_us = now_us + PS_LOG_RETRY_US;
+    } else {
+        c->flushes++;
+        c->flush_us += took_us;
+        c->flush_max_us = c->flush_max_us > took_us ? c->flush_max_us : took_us;
+        flush_succeeded(w);
+    }
+    atomic_store_explicit(&w->error, -w->flush_error, memory_order_release);
+    c->stalled = w->flush_error != 0;
+    c->lag_bytes = w->pending_bytes;
+}
+
+/* A short write severs the link: the flush behind it was not made. True: the rest is on its way. */
+static bool ring_goes_on(struct ps_log_writer *w, int result)
+{
+    const uint64_t left = flush_bytes(w->first) - w->written_bytes;
+    w->has_write = true;
+    if (result > 0)
+        w->written_bytes += (uint64_t)result < left ? (uint64_t)result : left;
+    if (result <= 0)
+        w->flush_error = result < 0 ? result : -EIO;
+    return w->flush_error == 0 && w->written_bytes < flush_bytes(w->first);
+}
+
+/* Takes results of the ring, waiting for the next at most wait_us; true when the flush has ended. */
+static bool ring_take(struct ps_log_writer *w, uint32_t wait_us)
+{
+    uint64_t tag;
+    int result;
+    while (ps_io_ring_take(&w->ring, wait_us, &tag, &result)) {
+        if (tag == PS_IO_RING_SYNC)
+            w->has_sync = true;
+        if (tag == PS_IO_RING_SYNC && result < 0 && w->flush_error == 0 &&
+            !(result == -ECANCELED && w->written_bytes < flush_bytes(w->first)))
+            w->flush_error = result;
+        if (tag == PS_IO_RING_WRITE)
+            (void)ring_goes_on(w, result);
+        if (!w->has_write || !w->has_sync)
+            continue;
+        if (w->flush_error != 0 || w->written_bytes == flush_bytes(w->first))
+            return true;
+        flush_put(w);
+    }
+    if (!w->ring.is_open) { /* it has closed itself */
+        w->written_bytes = 0;
+        flush_put(w);
+    }
+    return false;
+}
+
+static bool flush_take(struct ps_log_writer *w, uint32_t wait_us)
+{
+    const bool by_ring = w->ring.is_open && w->store->descriptor(w->first->target->file.file) >= 0;
+    return by_ring ? ring_take(w, wait_us) : ps_io_threads_take(w->threads, wait_us) != NULL;
+}
+
+static bool flush_is_due(const struct ps_log_writer *w, uint64_t now_us)
+{
+    if (w->first == NULL)
+        return false;
+    if (w->flush_error != 0)
+        return now_us >= w->retry_us;
+    return w->first->is_sealed || now_us - w->begun_us >= PS_LOG_GROUP_US;
+}
+
+bool ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us)
+{
+    if (w->in_flight && flush_take(w, 0))
+        flush_ended(w, now_us);
+    if (!w->in_flight && flush_is_due(w, now_us))
+        flush_begin(w, now_us);
+    return w->first != NULL;
+}
+
+/* ---- life ---- */
+
+int ps_log_writer_create(const struct ps_store *store, struct ps_log_counters *counters,
+                         struct ps_log_writer **out, const char **note)
+{
+    struct ps_log_writer *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return -ENOMEM;
+    w->store = store;
+    w->counters = counters;
+    *note = ps_io_ring_open(&w->ring, 2, NULL, 0, NULL, 0);
+    const int error = ps_io_threads_create("mr-log-flush", 1, &w->threads);
+    if (error != 0) {
+        ps_io_ring_close(&w->ring);
+        free(w);
+        return error;
+    }
+    *out = w;
+    return 0;
+}
+
+void ps_log_writer_destroy(struct ps_log_writer *w)
+{
+    if (w == NULL)
+        return;
+    uint64_t now_us = w->begun_us + PS_LOG_GROUP_US;
+    while (w->first != NULL) {
+        if (!w->in_flight)
+            flush_begin(w, now_us);
+        while (!flush_take(w, WAIT_US)) {
+        }
+        flush_ended(w, now_us);
+        if (w->flush_error != 0)
+            break;
+    }
+    ps_io_threads_destroy(w->threads);
+    ps_io_ring_close(&w->ring);
+    while (w->first != NULL) {
+        struct log_block *b = w->first;
+        w->first = b->next;
+        block_free(b);
+    }
+    for (uint32_t i = 0; i < TARGETS_MAX; i++)
+        if (w->targets[i].file.file != NULL)
+            target_close(w, &w->targets[i]);
+    block_free(w->promised);
+    while (w->spare_count > 0)
+        block_free(w->spare[--w->spare_count]);
+    free(w);
+}
