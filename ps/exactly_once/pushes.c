@@ -477,16 +477,28 @@ bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t f
 
 /* ---- checkpoints ---- */
 
-uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
+/* The lowest of the stream's marks: that floor of each, or of PS_FLOOR_COUNT its window's. */
+static uint64_t lowest_floor(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id,
+                             enum ps_push_floor which)
 {
     const struct ps_push_stream *at = pushes_find(p, uuid, stream_id);
     uint64_t lowest = UINT64_MAX;
     for (const struct ps_push_mark *mark = at != NULL ? &at->rest : NULL; mark != NULL;
          mark = next_mark(mark)) {
-        const uint64_t floor = mark->floors[PS_FLOOR_DURABLE];
+        const uint64_t floor = which == PS_FLOOR_COUNT ? mark->window.floor : mark->floors[which];
         lowest = !mark->is_unknown && floor < lowest ? floor : lowest;
     }
     return lowest != UINT64_MAX ? lowest : 0;
+}
+
+uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
+{
+    return lowest_floor(p, uuid, stream_id, PS_FLOOR_DURABLE);
+}
+
+uint64_t ps_pushes_floor(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
+{
+    return lowest_floor(p, uuid, stream_id, PS_FLOOR_COUNT);
 }
 
 void ps_pushes_cut(struct ps_pushes *p)

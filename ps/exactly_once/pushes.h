@@ -141,6 +141,8 @@ bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t f
 /* All of the push stream's pushes up to this number are in a checkpoint that is safe (PS_FLOOR_DURABLE); 0
  * when none is, or the push stream is not known. */
 uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id);
+/* The same of what was applied, or given up, so far. */
+uint64_t ps_pushes_floor(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id);
 /* A checkpoint holds what is recorded now: sets PS_FLOOR_CUT. */
 void ps_pushes_cut(struct ps_pushes *p);
 /* What had come as far as `from` has come as far as `to`, a later one, and all between. */

@@ -41,7 +41,9 @@ struct ps_row_use {
     uint32_t load_clock; /* AGE, NORM: what it was when the rows that are loaded were saved, */
     uint32_t load_shift; /* and from there to `now` */
     uint32_t tick_shift; /* LRU, LFU: keys used per tick, as a power of two */
-    uint64_t clock;      /* STEPS: the highest step; LRU, LFU: keys used */
+    uint32_t held_from;  /* if is_held: rows stamped with this or later do not make room */
+    bool is_held;
+    uint64_t clock; /* STEPS: the highest step; LRU, LFU: keys used */
 };
 
 /* `feature` has passed mr_feature_check(). rows_max: how many rows the table may have, about. */
@@ -137,9 +139,23 @@ static inline uint64_t ps_row_idleness(const struct ps_row_use *u, uint32_t seen
     return rarity << 32 | ps_age(u, seen);
 }
 
+/* Rows that are used from now on stay until they are released again. */
+static inline void ps_row_use_hold(struct ps_row_use *u)
+{
+    u->held_from = u->now;
+    u->is_held = true;
+}
+
+static inline void ps_row_use_release(struct ps_row_use *u)
+{
+    u->is_held = false;
+}
+
 /* No call in progress can hold the row: `now` of AGE and STEPS stands still in one. */
 static inline bool ps_row_is_released(const struct ps_row_use *u, uint32_t seen)
 {
+    if (u->is_held && (int32_t)(seen - u->held_from) >= 0)
+        return false;
     return ps_age(u, seen) > (ps_row_use_is_by_limit(u) ? (PS_USES_HELD >> u->tick_shift) + 1 : 0);
 }
 

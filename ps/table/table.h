@@ -99,6 +99,15 @@ void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
 /* Before rows of a checkpoint are loaded: the node's clock when it was cut, and what it is for this table
  * from now on. */
 void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s);
+/* Who is told of each eviction, after it; neither touches the table. Copied. */
+struct ps_eviction_watch {
+    bool (*may_evict)(void *self); /* false: no row is evicted now. At most a few dozen follow each true */
+    void (*evicted)(void *self, uint64_t key);
+    void *self;
+};
+void ps_table_watch_evictions(struct ps_table *t, const struct ps_eviction_watch *watch);
+/* Replay: the key's row was evicted, if there is one; as a change, and not counted. */
+void ps_table_replay_eviction(struct ps_table *t, uint64_t key);
 /* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more.
  * Rows that a running cut has still to write are evicted only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
@@ -246,6 +255,11 @@ bool ps_early_keys_step(struct ps_early_keys *e, const struct ps_table *t, uint3
  * optimizer runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or
  * Inf is left out and counted, and so is a sum that overflows. Cannot fail for well-formed input, so
  * exactly-once needs no undo. */
+struct ps_table_replay {
+    const uint64_t *left_out; /* keys, ascending */
+    uint32_t left_out_count;
+};
+
 struct ps_table_push {
     struct ps_bags in;             /* with bags a gradient is of a bag */
     enum mr_dtype gradients_dtype; /* f32 (also for 0), f16, bf16 or i8 */
@@ -267,6 +281,13 @@ struct ps_table_push {
     /* of the same keys and gradients, or it is not used; its memory stays until the push is complete. NULL:
      * none */
     struct ps_early_keys *early;
+    /* Of a push that is logged: takes the keys that got no row, room for in.key_count; and rows that the push
+     * has used are not evicted before its end. NULL: it is not. */
+    uint64_t *left_out;
+    uint32_t left_out_count; /* so far */
+    /* Of a push that comes from the log: keys without a row get one whatever forbids it, except these, which
+     * got none when the push was applied first. NULL: it comes from a client. */
+    const struct ps_table_replay *replay;
     struct ps_push_cursor cursor;
     struct ps_push_scratch scratch;
     struct ps_push_counts counts; /* so far; whole once it is complete */

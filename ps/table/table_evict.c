@@ -88,8 +88,29 @@ static struct ps_bucket *cursor_next(struct ps_table *t, struct ps_evict_cursor 
 
 static void remove_row(struct ps_table *t, struct ps_place place, uint64_t *counter)
 {
-    ps_table_row_remove(t, place, ps_index_hash_at(&t->index, place));
+    const uint64_t hash = ps_index_hash_at(&t->index, place), key = ps_index_key(&t->index, hash);
+    ps_table_row_remove(t, place, hash);
+    if (t->watch.evicted != NULL)
+        t->watch.evicted(t->watch.self, key);
     ++*counter;
+}
+
+void ps_table_watch_evictions(struct ps_table *t, const struct ps_eviction_watch *watch)
+{
+    t->watch = *watch;
+}
+
+static bool may_evict(const struct ps_table *t)
+{
+    return t->watch.may_evict == NULL || t->watch.may_evict(t->watch.self);
+}
+
+void ps_table_replay_eviction(struct ps_table *t, uint64_t key)
+{
+    const uint64_t hash = ps_index_hash(&t->index, key);
+    const struct ps_place place = ps_index_find(&t->index, hash);
+    if (place.bucket != NULL)
+        ps_table_row_remove(t, place, hash);
 }
 
 /* ---- AGE, STEPS, NORM ---- */
@@ -159,6 +180,8 @@ static bool due_step(struct ps_table *t, uint64_t *budget_bytes)
 {
     struct sample s = {.count = 0};
     uint64_t due = t->evictor.buckets_due;
+    if (!may_evict(t))
+        return false;
     ask_for_room(t);
     uint32_t buckets =
         sample_fill(t, &t->evictor.due, &s, due < ROUND_BUCKETS ? due : ROUND_BUCKETS, ROUND_ROWS_MAX);
@@ -255,6 +278,8 @@ static bool is_as_it_was(const struct ps_table *t, const struct ps_evict_candida
 static bool evict_any(struct ps_table *t, uint64_t *counter)
 {
     struct ps_place place;
+    if (!may_evict(t))
+        return false;
     ask_for_room(t);
     pool_fill(t);
     while (t->evictor.pool_count > 0) {
@@ -289,6 +314,8 @@ static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_
     struct sample s = {.count = 0};
     struct ps_place best = {.bucket = NULL};
     uint64_t best_idleness = 0;
+    if (!may_evict(t))
+        return false;
     ask_for_room(t);
     sample_near(t, &s, hash, of_group);
     for (uint32_t i = 0; i < s.count; i++) {

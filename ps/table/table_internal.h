@@ -118,7 +118,9 @@ struct ps_table {
     uint16_t cut_version;               /* of cut_partition when the cursor reached it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
-    struct ps_table_copy *copy; /* that is being made (ps/table/table_copy.h); NULL: none */
+    struct ps_table_copy *copy;     /* that is being made (ps/table/table_copy.h); NULL: none */
+    struct ps_eviction_watch watch; /* all NULL: nobody is told */
+    bool replays;                   /* a push of the log is applied: limits do not stand against its rows */
 
     struct ps_upkeep upkeep;
     struct ps_upkeep drop; /* where ps_table_drop_partition() is */

@@ -394,12 +394,31 @@ struct apply {
     uint32_t found, changed, refused; /* rows; at a limit */
 };
 
+/* Whether the key gets a row: as the log says, or admission. */
+static bool push_admits(const struct ps_table_push *p, const struct ps_table *t, uint64_t hash)
+{
+    if (p->replay == NULL)
+        return p->sets || ps_table_admits_push(t, hash);
+    const uint64_t key = ps_index_key(&t->index, hash), *keys = p->replay->left_out;
+    uint32_t from = 0, end = p->replay->left_out_count;
+    while (from < end) {
+        const uint32_t middle = from + (end - from) / 2;
+        if (keys[middle] == key)
+            return false;
+        if (keys[middle] < key)
+            from = middle + 1;
+        else
+            end = middle;
+    }
+    return true;
+}
+
 static __attribute__((cold, noinline)) struct ps_place place_of_new_row(const struct ps_table_push *p,
                                                                         struct ps_table *t, struct apply *a,
                                                                         const struct ps_distinct *d)
 {
     uint64_t rewrites = t->index.rewrites;
-    if (!p->sets && !ps_table_admits_push(t, d->hash))
+    if (!push_admits(p, t, d->hash))
         return (struct ps_place){.bucket = NULL};
     if (ps_table_row_create(t, ps_index_key(&t->index, d->hash), d->hash) == NULL) {
         a->refused++;
@@ -447,12 +466,13 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
     row_put(out, out->count++, row, d);
 }
 
-static inline void row_take_new(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+static inline bool row_take_new(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
                                 struct ps_row_group *out, const struct ps_distinct *d)
 {
     struct ps_place place = place_of_new_row(p, t, a, d);
     if (place.bucket != NULL)
         row_take(t, out, place, d, true);
+    return place.bucket != NULL;
 }
 
 /* Finds a group's rows; of each, only the first line is asked for yet. */
@@ -477,7 +497,7 @@ static inline void group_find(struct ps_table *t, struct apply *a, uint32_t grou
     out->count = n;
 }
 
-static inline void group_find_late(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+static inline void group_find_late(struct ps_table_push *p, struct ps_table *t, struct apply *a,
                                    uint32_t group)
 {
     const struct ps_group *g = &a->groups[group % PS_GROUPS];
@@ -488,8 +508,8 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
         struct ps_place place = ps_group_find_late(t, g, i);
         if (place.bucket != NULL)
             row_take(t, out, place, d, false);
-        else if (p->insert)
-            row_take_new(p, t, a, out, d);
+        else if (!(p->insert && row_take_new(p, t, a, out, d)) && p->left_out != NULL)
+            p->left_out[p->left_out_count++] = ps_index_key(&t->index, d->hash);
     }
 }
 
@@ -750,6 +770,8 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
     if (p->cursor.stage == PUSH_NEW) {
         if (p->in.key_count == 0)
             return true;
+        if (p->left_out != NULL)
+            ps_row_use_hold(&t->use);
         p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
         bool averages = p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling);
         p->cursor.row_floats = t->dim + (p->has_state ? ps_table_state_floats(t) : 0);
@@ -766,6 +788,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
             stage_begin(p, sees ? PUSH_SEE : PUSH_CLEAR);
         }
     }
+    t->replays = p->replay != NULL;
     while (*budget_bytes > 0 && p->cursor.stage != PUSH_DONE)
         if (p->cursor.stage == PUSH_SEE)
             see_step(p, t, budget_bytes);
@@ -779,7 +802,11 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
             sum_step(p, t, budget_bytes);
         else
             apply_step(p, t, budget_bytes);
-    if (p->cursor.stage == PUSH_DONE)
-        t->counters.keys_pushed += p->in.key_count;
-    return p->cursor.stage == PUSH_DONE;
+    t->replays = false;
+    if (p->cursor.stage != PUSH_DONE)
+        return false;
+    t->counters.keys_pushed += p->in.key_count;
+    if (p->left_out != NULL)
+        ps_row_use_release(&t->use);
+    return true;
 }

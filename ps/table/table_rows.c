@@ -5,6 +5,7 @@
 /* PS_LIMIT_NONE, or what has no more memory for it. */
 static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
 {
+    const bool is_unlimited = was_stored || t->replays;
     uint32_t group = ps_group_of(hash);
     bool is_copied = t->copy != NULL && ps_table_copy_notes(t, hash);
     bool marked = is_copied || (t->keeps_marks && !was_stored);
@@ -12,12 +13,12 @@ static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_store
         return PS_LIMIT_NODE;
     if (t->memory_max != 0) {
         size_t used = ps_table_memory_bytes(t) - t->index.bytes;
-        t->index.bytes_max = was_stored ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
+        t->index.bytes_max = is_unlimited ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
     }
     if (ps_index_insert(&t->index, hash, *row, marked))
         return PS_LIMIT_NONE;
     ps_slabs_give(&t->slabs, group, *row);
-    return t->memory_max != 0 && !was_stored ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
+    return t->memory_max != 0 && !is_unlimited ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
 }
 
 /* A row for a key that has none, its values still to be written; at a limit another may be evicted for it.
@@ -26,12 +27,12 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
 {
     uint32_t row;
     for (uint32_t evicted = 0;; evicted++) {
-        enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
+        enum ps_limit limit = was_stored || t->replays ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
         if (limit == PS_LIMIT_NONE)
             limit = row_place(t, hash, was_stored, &row);
         if (limit == PS_LIMIT_NONE)
             break;
-        if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
+        if (evicted == PS_EVICT_PER_INSERT_MAX || t->replays || !ps_table_evict_for(t, hash, limit)) {
             t->counters.rows_refused++;
             t->refused_by = limit;
             return NULL;
