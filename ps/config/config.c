@@ -220,6 +220,15 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
         {c->checkpoint_durable == PS_DURABLE_REMOTE && c->checkpoint_remote[0] == '\0',
          "checkpoint.durable = remote waits for copies in checkpoint.remote: set it",
          {ABOUT(checkpoint_durable), ABOUT(checkpoint_remote)}},
+        {c->checkpoint_durability == PS_DURABILITY_LOG && c->cluster_name[0] != '\0',
+         "checkpoint.durability = log is for a node by itself: in a cluster another node takes over, which "
+         "does not have the log; set it to checkpoint",
+         {ABOUT(checkpoint_durability), ABOUT(cluster_name)}},
+        {c->checkpoint_durability == PS_DURABILITY_LOG && c->checkpoint_serve[0] == '\0' &&
+             (c->checkpoint_directory[0] == '\0' || strstr(c->checkpoint_directory, "://") != NULL),
+         "checkpoint.durability = log needs a disk of this machine: set checkpoint.directory to a directory "
+         "there (checkpoint.remote copies its checkpoints to a store)",
+         {ABOUT(checkpoint_durability), ABOUT(checkpoint_directory)}},
         {c->cluster_name[0] == '\0' && (c->cluster_zookeeper[0] != '\0' || c->cluster_node[0] != '\0' ||
                                         c->cluster_credentials_file[0] != '\0' ||
                                         c->cluster_address[0] != '\0' || c->cluster_init_from[0] != '\0'),

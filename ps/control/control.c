@@ -290,6 +290,7 @@ static void *control_run(void *arg)
         ps_control_cluster_poll(c);
         ps_control_copies_poll(c);
         ps_control_drop_stats_poll(c);
+        ps_control_log_poll(c);
         ps_control_versions_poll(c);
     }
 }

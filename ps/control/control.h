@@ -193,6 +193,16 @@ enum mr_status ps_control_read_features(struct ps_control *c, const char *direct
 /* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
  * next start would load the same one; with checkpoint.durable = remote, once the store has it. */
 void ps_control_durable(struct ps_control *c);
+/* Before the gate opens, after the restore at the start, if there was one: applies what the log has after
+ * the checkpoint, if `replays`, and begins the node's log, if the configuration wants one. goes_back: as
+ * ps_control_goes_back() said. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY, MR_OUT_OF_MEMORY: the node
+ * must not serve, and `text` says why. */
+typedef enum mr_status ps_log_apply(struct ps_core *core, const struct ps_log_record *record,
+                                    uint8_t *content, char *text); /* ps_replay_record() */
+enum mr_status ps_control_log_start(struct ps_control *c, bool replays, bool goes_back, ps_log_apply *apply,
+                                    char *text);
+/* A member of a cluster, which has no log: MR_CHECKPOINT_CORRUPT if it would lose one that is there. */
+enum mr_status ps_control_log_check_none(struct ps_control *c, char *text);
 /* Makes the last save of a node: no data call is let in from then on. Returns after the save has ended. */
 enum mr_status ps_control_save_last(struct ps_control *c, char *text);
 

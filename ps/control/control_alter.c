@@ -5,6 +5,7 @@
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/alter.h"
+#include "ps/core/push_log.h"
 
 struct alteration {
     uint32_t at; /* in the catalog */
@@ -17,6 +18,7 @@ static void alter_on_core(struct ps_core *core, void *arg)
 {
     const struct alteration *a = arg;
     ps_feature_alter(ps_core_feature(core, a->id), &a->after);
+    ps_push_log_feature(core, PS_LOG_ALTER, a->id, &a->after);
 }
 
 static enum mr_status plan(const struct ps_control *c, const struct ps_command *command, struct alteration *a,
@@ -80,6 +82,8 @@ void ps_control_alter(struct ps_control *c, struct ps_command *command)
     struct alteration a;
     command->status = ps_control_check_whole(c, command->text);
     if (command->status == MR_OK)
+        command->status = ps_control_log_check(c, command->text);
+    if (command->status == MR_OK)
         command->status = plan(c, command, &a, command->text);
     if (command->status != MR_OK)
         return;
@@ -88,6 +92,9 @@ void ps_control_alter(struct ps_control *c, struct ps_command *command)
         if (command->status != MR_OK)
             return;
         ps_control_alter_to(c, a.at, &a.after);
+        command->status = ps_control_log_wait(c, command->text);
+        if (command->status != MR_OK)
+            return;
     }
     ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(a.after), NULL), &a.after);
 }

@@ -9,6 +9,7 @@
 #include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control_internal.h"
+#include "ps/core/push_log.h"
 #include "ps/store/store_url.h"
 
 #define IDS_MAX   4096u /* of a directory, looked at for the parent */
@@ -188,12 +189,15 @@ struct begin_order {
     const struct mr_named_cut *parameters;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
-    struct changes changes; /* up to the cut */
+    struct changes changes;              /* up to the cut */
+    const struct ps_log_file *log_files; /* of each core; NULL: the log is not rotated */
 };
 
 static void begin_on_core(struct ps_core *core, void *arg)
 {
     struct begin_order *order = arg;
+    if (order->log_files != NULL)
+        ps_push_log_switch(core, &order->log_files[core->index]);
     look_at_changes(core, &order->changes);
     if (order->kind == PS_SAVE_DELTA && !ps_save_delta_possible(core)) {
         order->status[core->index] = MR_NOT_READY; /* it was possible a moment ago */
@@ -222,7 +226,8 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
     struct begin_order order = {.writer = writer,
                                 .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL,
                                 .request = request,
-                                .parameters = c->parameters};
+                                .parameters = c->parameters,
+                                .log_files = ps_control_log_take(c)};
     ps_node_each_core_at_once(c->node, begin_on_core, &order);
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
@@ -390,6 +395,14 @@ static enum mr_status begin_all(struct ps_control *c, struct ps_writer *writer,
     return status;
 }
 
+/* A start may go on from it. */
+static bool is_of_the_log(const struct ps_control *c, const struct ps_save_request *request,
+                          const struct ps_save_entry *entry)
+{
+    return !entry->is_partial && request->part == 0 &&
+           strcmp(request->directory, c->node->config->checkpoint_directory) == 0;
+}
+
 /* Starts the writer and makes the cut, as a full or a delta. On failure nothing is left of either. */
 static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request *request,
                               const struct ps_save_entry *entry, uint64_t *bytes_total, uint64_t *changes,
@@ -400,8 +413,12 @@ static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request
                                               : start_writer(c, request, entry, &c->catalog, &writer, text);
     if (status != MR_OK)
         return status;
-    status = begin_all(c, writer, request, entry, bytes_total, changes, text);
+    if (is_of_the_log(c, request, entry))
+        status = ps_control_log_prepare(c, entry->id, "", text);
+    if (status == MR_OK)
+        status = begin_all(c, writer, request, entry, bytes_total, changes, text);
     if (status != MR_OK) {
+        ps_control_log_discard(c);
         ps_writer_abort(writer);
         ps_writer_finish(writer);
         chain_ended(c, NULL);
@@ -564,8 +581,10 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     }
     const bool is_part = c->saves.running.part != 0; /* of no worth until the cluster has committed it */
     entry->is_copied = entry->is_copied && !is_part;
-    if (entry->status == MR_OK && is_own && !is_part)
+    if (entry->status == MR_OK && is_own && !is_part) {
         ps_control_published(c, entry->id);
+        ps_control_log_covered(c);
+    }
     if (entry->status == MR_OK && entry->is_copied) {
         ps_control_retain(c, directory, false);
         struct ps_copier *copier = atomic_load(&c->node->copier);

@@ -4,6 +4,7 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/control/control_internal.h"
+#include "ps/core/push_log.h"
 
 struct drop {
     uint16_t ids[MR_FEATURE_MAX];
@@ -14,8 +15,10 @@ struct drop {
 static void drop_on_core(struct ps_core *core, void *arg)
 {
     const struct drop *drop = arg;
-    for (uint32_t i = 0; i < drop->count; i++)
+    for (uint32_t i = 0; i < drop->count; i++) {
+        ps_push_log_feature(core, PS_LOG_DROP, drop->ids[i], NULL);
         ps_core_remove_feature(core, drop->ids[i]);
+    }
     ps_batch_cache_clear(core->batches);
 }
 
@@ -73,6 +76,8 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
     if (command->status == MR_OK)
         command->status = ps_control_check_idle(c, command->text);
     if (command->status == MR_OK)
+        command->status = ps_control_log_check(c, command->text);
+    if (command->status == MR_OK)
         features = ps_control_sort_names(c, command->name_list, command->name_list_count);
     if (command->status == MR_OK)
         command->status =
@@ -90,7 +95,9 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
                     "dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
                     command->name_list, c->catalog.count);
     }
-    control_drop_answer(command, &drop);
+    command->status = ps_control_log_wait(c, command->text);
+    if (command->status == MR_OK)
+        control_drop_answer(command, &drop);
     ps_pending_free_wait(
         c->node); /* calls are served meanwhile, and the memory is free for the next command */
 }

@@ -6,6 +6,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
+#include "ps/core/push_log.h"
 
 /* ---- Create ---- */
 
@@ -21,11 +22,16 @@ static void create_on_core(struct ps_core *core, void *arg)
     struct create_order *order = arg;
     order->status[core->index] =
         ps_core_add_feature(core, order->id, order->feature, order->text[core->index]);
+    if (order->status[core->index] == MR_OK)
+        ps_push_log_feature(core, PS_LOG_CREATE, order->id, order->feature);
 }
 
 static void remove_on_core(struct ps_core *core, void *arg)
 {
-    ps_core_remove_feature(core, *(const uint32_t *)arg);
+    const uint32_t id = *(const uint32_t *)arg;
+    if (ps_core_feature(core, id) != NULL)
+        ps_push_log_feature(core, PS_LOG_DROP, id, NULL);
+    ps_core_remove_feature(core, id);
 }
 
 enum mr_status ps_control_create_everywhere(struct ps_control *c, const struct mr_feature *feature,
@@ -160,8 +166,11 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
         return;
     }
     uint32_t count_before = c->catalog.count;
-    if (create_all(c, command, ids)) {
-        ps_control_answer_created(c, command, ids);
+    command->status = ps_control_log_check(c, command->text);
+    if (command->status == MR_OK && create_all(c, command, ids)) {
+        command->status = ps_control_log_wait(c, command->text);
+        if (command->status == MR_OK)
+            ps_control_answer_created(c, command, ids);
         if (c->catalog.count > count_before) {
             uint32_t made = c->catalog.count - count_before;
             mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = made}), "features_created",

@@ -18,6 +18,7 @@
 #include "ps/core/core.h"
 #include "ps/core/history.h"
 #include "ps/core/step_barrier.h"
+#include "ps/log/log_segments.h"
 #include "ps/save/save_policy.h"
 #include "ps/store/stores.h"
 
@@ -112,6 +113,20 @@ struct ps_control {
         uint64_t logged[DP_CORES_MAX]; /* HELLOs of other versions that a line has counted */
     } versions;
 
+    struct ps_control_log {  /* checkpoint.durability = log (control_log.c) */
+        bool is_on;          /* pushes are logged */
+        bool is_there;       /* there are segments */
+        bool is_prepared;    /* the newest has been made, and no core uses it yet */
+        bool is_stalled;     /* as the log of lines says */
+        bool has_base;       /* a checkpoint was restored at the start */
+        uint64_t number;     /* the newest segment; 0: none */
+        uint64_t cut_number; /* the one that begins at the last cut; 0: that is no cut of the node's own */
+        uint64_t first;      /* at a start: where what follows the checkpoint begins; 0: nothing does */
+        uint32_t wrote_cores;
+        struct ps_log_base base; /* at a start: what was restored */
+        struct ps_log_file files[DP_CORES_MAX];
+        struct ps_log_cut cuts[DP_CORES_MAX];
+    } log;
     uint64_t clock_offset_us;     /* from the monotonic clock to the node's */
     enum ps_gate gate;            /* of every core */
     enum mr_status broken_status; /* with PS_GATE_BROKEN */
@@ -182,6 +197,29 @@ uint64_t ps_control_own_newest(struct ps_control *c);
 void ps_control_published(struct ps_control *c, uint64_t id);
 /* Looks at which copies are there by now. */
 void ps_control_copies_poll(struct ps_control *c);
+
+/* ---- the log of pushes (control_log.c); without one these do nothing ---- */
+
+bool ps_control_log_is_on(const struct ps_control *c);
+/* Makes the next segment, which follows checkpoint `base_id` of a directory ("": the configured one).
+ * MR_IO_ERROR, MR_NO_MEMORY, and `text`. Then, at the instant of the cut or of the restore, _take() returns
+ * the files for the cores, NULL without a log; or they are discarded. */
+enum mr_status ps_control_log_prepare(struct ps_control *c, uint64_t base_id, const char *directory,
+                                      char *text);
+const struct ps_log_file *ps_control_log_take(struct ps_control *c);
+void ps_control_log_discard(struct ps_control *c);
+/* The checkpoint of the last cut is published, in the configured directory: what precedes it is removed. */
+void ps_control_log_covered(struct ps_control *c);
+/* Around a change of tables. Before: the log takes it, MR_IO_ERROR. After: it is durable, or MR_IO_ERROR and
+ * `text` says why it is not. */
+enum mr_status ps_control_log_check(struct ps_control *c, char *text);
+enum mr_status ps_control_log_wait(struct ps_control *c, char *text);
+/* Logs when it cannot be written, and when it can again. */
+void ps_control_log_poll(struct ps_control *c);
+/* At a start, before or after the checkpoint is loaded: finds what follows it. Errors as those of
+ * ps_log_find(). */
+enum mr_status ps_control_log_find(struct ps_control *c, uint64_t base_id, const char *directory, char *text);
+bool ps_control_log_follows(const struct ps_control *c);
 
 /* ---- features (control_features.c) ---- */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "ps/core/push_log.h"
 #include "ps/store/store_url.h"
 
 /* ---- after it ---- */
@@ -16,10 +17,18 @@ static void begin_marks(struct ps_core *core, void *arg)
     ps_save_is_as_saved(core);
 }
 
+struct restored_state {
+    uint64_t step;
+    const struct ps_log_file *log_files; /* NULL: there is no log, or not yet */
+};
+
 static void restored_on_core(struct ps_core *core, void *arg)
 {
-    ps_core_set_step(core, *(const uint64_t *)arg);
+    const struct restored_state *restored = arg;
+    ps_core_set_step(core, restored->step);
     mr_endpoint_set_checkpoint(core->ep, 0);
+    if (restored->log_files != NULL)
+        ps_push_log_switch(core, &restored->log_files[core->index]);
 }
 
 /* The next save may be a delta on what was restored: the newest of the configured directory. */
@@ -55,7 +64,10 @@ static void restored_whole(const struct ps_restore_attempt *a, const struct ps_r
         is_own = a->share.own_part != PS_SAVED_NO_PART;
     ps_ancestry_begin(&c->ancestry, &ps_restore_own_manifest(a, reader)->ancestry, c->node->start_id,
                       is_own ? last->id : 0);
-    ps_node_each_core(c->node, restored_on_core, &step);
+    struct restored_state restored = {.step = step, .log_files = ps_control_log_take(c)};
+    c->log.cut_number = 0; /* no save has covered it */
+    c->log.has_base = true;
+    ps_node_each_core(c->node, restored_on_core, &restored);
     c->durable = (struct ps_durable){0};
     follow(c, directory, reader);
     c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
@@ -145,6 +157,17 @@ static void choose_share(struct ps_restore_attempt *a, const struct ps_chain *ch
             parameters);
 }
 
+/* At a start, what the log has after it; later, where the log goes on after it. */
+static enum mr_status prepare_log(struct ps_restore_attempt *a)
+{
+    const bool is_own = strcmp(a->directory, a->c->node->config->checkpoint_directory) == 0;
+    const char *directory = is_own ? "" : a->directory;
+    if (!a->request->by_call && a->request->name_count == 0 && a->request->owns == NULL)
+        return ps_control_log_find(a->c, a->view->id, directory, a->text);
+    return a->request->name_count == 0 ? ps_control_log_prepare(a->c, a->view->id, directory, a->text)
+                                       : MR_OK;
+}
+
 /* Restores checkpoint `id`. Each block is read once, and verified as it is loaded. */
 static enum mr_status restore_one(struct ps_restore_attempt *a, uint64_t id)
 {
@@ -166,7 +189,11 @@ static enum mr_status restore_one(struct ps_restore_attempt *a, uint64_t id)
     choose_share(a, ps_reader_chain(reader));
     ps_control_set_view(a->c, a->view);
     a->watch = ps_control_watch_store(a->c, &a->place);
-    status = ps_restore_attempt_load(a, reader);
+    status = prepare_log(a);
+    if (status == MR_OK)
+        status = ps_restore_attempt_load(a, reader);
+    if (status != MR_OK)
+        ps_control_log_discard(a->c);
     ps_control_unwatch_store(a->watch);
     a->is_damaged |= ps_reader_is_damaged(reader);
     if (status == MR_OK) {
@@ -264,6 +291,13 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
         snprintf(text, PS_CONTROL_TEXT_BYTES,
                  "the node holds half a checkpoint: restore a whole one before single tables");
         return c->broken_status;
+    }
+    if (ps_control_log_is_on(c) && request->name_count > 0) {
+        snprintf(
+            text, PS_CONTROL_TEXT_BYTES,
+            "single tables cannot be restored into a node with a log, which could not repeat it: restore "
+            "the whole checkpoint, or set checkpoint.durability = checkpoint and start the node again");
+        return MR_UNSUPPORTED;
     }
     return ps_control_check_idle(c, text);
 }

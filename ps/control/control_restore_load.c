@@ -94,13 +94,19 @@ enum mr_status ps_restore_check_partial(const struct ps_restore_attempt *a, cons
     return MR_INVALID_ARGUMENT;
 }
 
+/* The log has drops and alterations in their order among the pushes. */
+static bool goes_on_alone(const struct ps_restore_attempt *a)
+{
+    return a->request->goes_on && !ps_control_log_follows(a->c);
+}
+
 /* What stands above a checkpoint: in a cluster its catalogue; on a node that goes on after a start, what
  * it has noted since. */
 static bool is_dropped(const struct ps_restore_attempt *a, uint32_t id, const char *name)
 {
     const struct ps_cluster_catalog *catalog = ps_control_cluster_catalog(a->c);
     if (catalog == NULL)
-        return a->request->goes_on && ps_history_is_dropped(&a->c->history, id);
+        return goes_on_alone(a) && ps_history_is_dropped(&a->c->history, id);
     const uint32_t at = ps_cluster_catalog_find_id(catalog, id);
     return at == catalog->count || strncmp(catalog->features[at].feature.name, name, MR_NAME_BYTES) != 0;
 }
@@ -110,7 +116,7 @@ static const struct mr_feature *find_noted(const struct ps_restore_attempt *a, u
 {
     const struct ps_cluster_catalog *catalog = ps_control_cluster_catalog(a->c);
     if (catalog == NULL)
-        return a->request->goes_on ? ps_history_find_altered(&a->c->history, id) : NULL;
+        return goes_on_alone(a) ? ps_history_find_altered(&a->c->history, id) : NULL;
     return &catalog->features[ps_cluster_catalog_find_id(catalog, id)].feature;
 }
 
@@ -378,7 +384,7 @@ static enum mr_status note_history(struct ps_restore_attempt *a)
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call)
         count_restore(a);
-    for (uint32_t i = 0; a->plan.whole && i < a->plan.count; i++)
+    for (uint32_t i = 0; a->plan.whole && !ps_control_log_follows(a->c) && i < a->plan.count; i++)
         ps_history_brought_back(h, a->plan.entries[i].id);
     if (a->plan.whole && !a->request->goes_on)
         h->altered_count = 0; /* the options are the checkpoint's */

@@ -35,7 +35,7 @@ struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_re
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
 {
     struct ps_coop_tasks *l = &op->core->coop_tasks;
-    if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request)
+    if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request || op->core->replay != NULL)
         return false;
     l->calls_long++;
     const struct mr_request *request = l->count < l->waiting_max ? mr_reply_later(op->ep, op->request) : NULL;

@@ -25,6 +25,7 @@
 #include "ps/exactly_once/partial.h"
 #include "ps/exactly_once/pushes.h"
 #include "ps/exactly_once/records.h"
+#include "ps/log/log_writer.h"
 #include "ps/memory/arena.h"
 #include "ps/save/save.h"
 #include "ps/table/table.h"
@@ -132,6 +133,8 @@ struct ps_early_push {
 };
 
 struct ps_rpc;
+struct ps_push_log;
+struct ps_replay;
 
 struct ps_core {
     struct ps_coop_tasks coop_tasks; /* first: it is aligned to 64 bytes */
@@ -150,6 +153,8 @@ struct ps_core {
     struct ps_partials partials;
     struct ps_clients *clients;
     struct ps_pushes *pushes; /* numbered ones */
+    struct ps_push_log *log;  /* checkpoint.durability = log (ps/core/push_log.h); NULL: none */
+    struct ps_replay *replay; /* while a record of the log is applied (ps/core/push_log.h); else NULL */
     uint32_t freeze;          /* enum mr_freeze */
     enum ps_gate gate;
     enum mr_status gate_status;
@@ -179,6 +184,7 @@ struct ps_core {
     _Atomic uint32_t clients_held; /* noted by the gate */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
+    struct ps_log_counters log_counters;
 };
 
 /* The core's records of what was applied. */

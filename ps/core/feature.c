@@ -6,6 +6,7 @@
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/wire/format/ranges.h"
 #include "ps/core/core.h"
+#include "ps/core/push_log.h"
 
 static enum mr_status explain(const struct mr_feature *feature, enum mr_status status, const char *what,
                               char *text)
@@ -91,6 +92,7 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
         if (status == MR_OK) {
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
+            ps_push_log_watch(f);
         }
         if (status == MR_OK && core->tombstone_arena != NULL)
             ps_table_keep_marks(f->table, core->tombstone_arena);

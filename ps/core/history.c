@@ -73,6 +73,10 @@ static bool read_line(struct ps_history *h, const char *line)
         h->replaced[h->replaced_count++] = r;
         return true;
     }
+    if (strncmp(line, "log\n", 4) == 0) {
+        h->has_log = true;
+        return true;
+    }
     uint32_t dropped;
     if (sscanf(line, "dropped %" SCNu32 "%n", &dropped, &end) == 1 && line[end] == '\n' &&
         dropped <= MR_FEATURE_ID_MAX) {
@@ -168,6 +172,8 @@ enum mr_status ps_history_write(const struct ps_store *store, const char *direct
                       h->lineage, h->last_feature, h->restores, h->whole);
     if (h->freeze != MR_FREEZE_OFF)
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "freeze %" PRIu32 "\n", h->freeze);
+    if (h->has_log) /* a version that knows no log refuses the file, rather than begin without its pushes */
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "log\n");
     if (h->back_id != 0) {
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "back %" PRIu64 " %" PRIu64 " %s\n", h->back_id,
                        h->back_newest, h->back_directory);

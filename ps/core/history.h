@@ -25,6 +25,7 @@ struct ps_history {
     uint32_t lineage;      /* random, of this directory: counts of one lineage can be compared */
     uint32_t last_feature; /* the highest number given to a feature; 0: none */
     uint32_t freeze;       /* enum mr_freeze, as last set */
+    bool has_log;          /* segments of a log may follow the newest checkpoint (ps/log/) */
     uint32_t restores;     /* by call, of everything or in place of what was there */
     uint32_t whole;        /* `restores` as of the last one of everything */
     uint64_t back_id;      /* of the checkpoint of that one, if there were later ones; 0: none */

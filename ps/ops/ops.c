@@ -8,6 +8,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/rows.h"
+#include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
 
 #define REFUSAL_BYTES 400
@@ -33,6 +34,8 @@ bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    if (op->core->replay != NULL)
+        snprintf(op->core->replay->why, sizeof(op->core->replay->why), "%s", text);
     op->core->counters.requests_refused++;
     mr_reply_error(op->ep, op->request->ref, status, "%s", text);
     return false;
@@ -55,6 +58,8 @@ bool ps_check_open(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
     if (core->gate == PS_GATE_OPEN && (!core->node->is_member || has_lease(core->node)))
+        return true;
+    if (core->replay != NULL)
         return true;
     if (core->gate == PS_GATE_BROKEN)
         return ps_refuse(op, core->gate_status, "the node serves nothing: %s", core->gate_text);
@@ -110,7 +115,7 @@ bool ps_check_step(const struct ps_op *op, bool changes)
 {
     struct ps_core *core = op->core;
     uint64_t step = op->request->message->preamble.step;
-    if (!changes)
+    if (!changes || core->replay != NULL)
         return true;
     if (core->step_barrier != NULL && ps_step_barrier_holds(core->step_barrier, step)) {
         hold(op);
@@ -570,7 +575,7 @@ uint32_t ps_freeze_of(const struct ps_op *op)
     const struct ps_core *core = op->core;
     const struct mr_preamble *preamble = &op->request->message->preamble;
     const bool is_again = preamble->sequence != 0 && (preamble->flags & MR_PUSH_AGAIN) != 0;
-    return core->freeze_is_old && is_again ? MR_FREEZE_OFF : core->freeze;
+    return core->replay != NULL || (core->freeze_is_old && is_again) ? MR_FREEZE_OFF : core->freeze;
 }
 
 bool ps_check_not_frozen(const struct ps_op *op)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
 
 #define PS_PUSH_PARTS_MAX (MR_TENSORS_MAX / 2)
@@ -32,9 +33,10 @@ struct ps_push {
     bool in_part;        /* `rows` is about it */
     uint64_t room_bytes; /* of a checkpoint's buffers */
     struct ps_table_push rows;
-    struct ps_piece_walk walk; /* of a variable's pieces */
-    struct ps_batch *batch;    /* pinned; NULL: by keys */
-    bool excludes;             /* partitions that have it already */
+    struct ps_table_replay replay; /* of a push of the log: of the part */
+    struct ps_piece_walk walk;     /* of a variable's pieces */
+    struct ps_batch *batch;        /* pinned; NULL: by keys */
+    bool excludes;                 /* partitions that have it already */
     uint32_t *reported; /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
     struct ps_push_counts counts;                 /* of the parts before `at` */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
@@ -111,11 +113,20 @@ static bool is_outdated(const struct ps_op *op)
 {
     const uint32_t flags = op->request->message->preamble.flags;
     const uint32_t now = atomic_load_explicit(&op->core->node->restores, memory_order_relaxed);
-    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now)
+    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now ||
+        op->core->replay != NULL)
         return false;
     op->core->counters.requests_held_back++;
     mr_reply_status(op->ep, op->request->ref, MR_BUSY);
     return true;
+}
+
+/* The push was applied before: so says the answer, once that is durable. */
+static void answer_repeated(const struct ps_op *op)
+{
+    op->core->counters.pushes_repeated++;
+    if (ps_push_log_keep(op, 0) && ps_push_log_reply(op, NULL, 0))
+        ps_push_log_answer(op);
 }
 
 bool ps_check_push(const struct ps_op *op, bool *partly)
@@ -127,8 +138,7 @@ bool ps_check_push(const struct ps_op *op, bool *partly)
         return false;
     enum ps_push_state state = look_up(op);
     if (state == PS_PUSH_APPLIED) {
-        op->core->counters.pushes_repeated++;
-        mr_reply_status(op->ep, op->request->ref, MR_OK);
+        answer_repeated(op);
         return false;
     }
     *partly = state == PS_PUSH_PARTLY;
@@ -201,12 +211,15 @@ static void skip_numbers(const struct ps_op *op)
         return;
     }
     enum ps_push_state state = look_up(op);
-    if (state == PS_PUSH_WAITS)
+    if (state == PS_PUSH_WAITS || !ps_push_log_keep(op, PS_LOG_NUMBERS_BYTES))
         return;
-    if (ps_pushes_skip(op->core->pushes, &id, from))
-        mr_reply_status(op->ep, op->request->ref, MR_OK);
-    else
+    if (!ps_pushes_skip(op->core->pushes, &id, from)) {
         ps_hold_back(op, &op->core->counters.pushes_waiting);
+        return;
+    }
+    ps_push_log_numbers(op, from);
+    if (ps_push_log_reply(op, NULL, 0))
+        ps_push_log_answer(op);
 }
 
 /* ---- parts ---- */
@@ -369,8 +382,12 @@ static bool begin_answer(const struct ps_op *op, struct ps_push *push, const str
         tensors[count++] = *first;
     if (reports)
         tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
-    if (!ps_reply_begin(op->ep, op->request, count > 0 ? tensors : NULL, count))
+    for (uint32_t i = 0; i < count && op->core->replay != NULL; i++)
+        tensors[i].data = NULL;
+    if (!ps_push_log_reply(op, count > 0 ? tensors : NULL, count)) {
+        mr_reply_busy(op->ep, op->request->ref);
         return false;
+    }
     push->reported = reports ? tensors[count - 1].data : NULL;
     return true;
 }
@@ -473,6 +490,19 @@ static struct ps_early_keys *early_of(const struct ps_op *op, const struct ps_pu
     return push->at == 0 && push->batch == NULL ? ps_early_push_take(op->core, op->request->ref) : NULL;
 }
 
+/* NULL: the push comes from a client. */
+static const struct ps_table_replay *replay_of(const struct ps_op *op, struct ps_push *push)
+{
+    const struct ps_replay *r = op->core->replay;
+    if (r == NULL)
+        return NULL;
+    push->replay = (struct ps_table_replay){.left_out = r->left_out};
+    for (uint32_t i = 0; i < push->at && r->part_left_out != NULL; i++)
+        push->replay.left_out += r->part_left_out[i];
+    push->replay.left_out_count = r->part_left_out != NULL ? r->part_left_out[push->at] : 0;
+    return &push->replay;
+}
+
 static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];
@@ -486,8 +516,10 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .at_once = !is_in_slices(op),
                                             .sets = part->sets,
                                             .has_state = part->has_state,
-                                            .insert = makes_rows(op, part),
-                                            .sees = is_unseen(op),
+                                            .insert = makes_rows(op, part) || op->core->replay != NULL,
+                                            .sees = is_unseen(op) && op->core->replay == NULL,
+                                            .left_out = ps_push_log_left_out(op->core),
+                                            .replay = replay_of(op, push),
                                             .step = op->request->message->preamble.step,
                                             .learning_rate = rate_of(part),
                                             .early = early_of(op, push)};
@@ -499,12 +531,31 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
         return false;
     if (push->rows.early != NULL)
         ps_early_push_end(op->core);
+    ps_push_log_leave_out(op->core, push->at, push->rows.left_out_count);
+    if (op->core->replay != NULL && push->rows.counts.refused > 0)
+        op->core->replay->lacks_memory = true;
     const struct ps_push_counts *c = &push->rows.counts;
     push->counts.applied += c->applied;
     push->counts.refused += c->refused;
     push->counts.without_row += c->without_row;
     push->counts.not_finite += c->not_finite;
     return true;
+}
+
+/* The push was applied: its record, and the answer. */
+static void push_end(const struct ps_op *op, const struct ps_push *push)
+{
+    ps_push_log_push(op, push->batch, push->part_count);
+    ps_push_log_answer(op);
+}
+
+/* Makes room in the log for the push, if there is one. False: the call was answered BUSY. */
+static bool check_log(const struct ps_op *op, const struct ps_push *push)
+{
+    uint64_t keys = 0;
+    for (uint32_t i = 0; i < push->part_count; i++)
+        keys += push->parts[i].feature->table != NULL ? push->parts[i].list.in.key_count : 0;
+    return ps_push_log_promise(op, push->batch, keys);
 }
 
 /* Applies part after part; true when all are applied, the push is marked, and its answer is complete. */
@@ -646,7 +697,7 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
         const struct ps_partition_set applied = ps_pushes_partitions(op->core->pushes, &id);
         leave_out(push, applied.words);
     }
-    if (!begin_answer(op, push, NULL))
+    if (!check_log(op, push) || !begin_answer(op, push, NULL))
         return PS_CHECK_REFUSED;
     push_start(op, push);
     push->at = 0;
@@ -663,7 +714,7 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     }
     if (!push_apply(op, push, &budget_bytes))
         return false;
-    mr_reply_end(op->ep, op->request->ref);
+    push_end(op, push);
     return true;
 }
 
@@ -682,7 +733,8 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
         return;
     }
     if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_step(&op, true) &&
-        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, push_cost_bytes(&push)))
+        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_push_log_defers(&op) &&
+        !ps_defer(&op, push_cost_bytes(&push)))
         ps_run(&op, &push_job, &push);
 }
 
@@ -780,7 +832,7 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
     if (partial != NULL)
         leave_out(push, partial->partitions.words);
-    if (!begin_answer(op, push, &answer))
+    if (!check_log(op, push) || !begin_answer(op, push, &answer))
         return false;
     ps_batch_pin(push->batch);
     ps_batch_remove(core->batches, push->batch);
@@ -799,8 +851,8 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     ps_applied_batches_add(core->applied, push->batch->id);
     ps_partials_remove(&core->partials, push->batch->id); /* not before: its record may move meanwhile */
     core->counters.batches_applied++;
+    push_end(op, push);
     ps_batch_unpin(core->batches, push->batch);
-    mr_reply_end(op->ep, op->request->ref);
     return true;
 }
 
@@ -826,15 +878,20 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
 {
     const uint32_t applied = 0;
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
-    if (!ps_reply_begin(op->ep, op->request, &answer, 1))
+    if (!ps_push_log_keep(op, PS_LOG_NUMBERS_BYTES))
         return;
+    if (!ps_push_log_reply(op, &answer, 1)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return;
+    }
     op->core->counters.pushes_refused_applied++;
     struct ps_batch *again = ps_batch_find(op->core->batches, batch_id);
     if (again != NULL)
         ps_batch_remove(op->core->batches, again);
     ps_push_begin(op);
     ps_push_end(op);
-    mr_reply_end(op->ep, op->request->ref);
+    ps_push_log_numbers(op, id_of(op).number);
+    ps_push_log_answer(op);
 }
 
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -856,6 +913,6 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
     }
     if (ps_check_step(&op, true) && ps_check_not_frozen(&op) &&
         (push.batch = ps_check_batch(&op, batch_id)) != NULL && check_batch_parts(&op, &push, push.batch) &&
-        !ps_defer(&op, push_cost_bytes(&push)))
+        !ps_push_log_defers(&op) && !ps_defer(&op, push_cost_bytes(&push)))
         ps_run(&op, &batch_job, &push);
 }

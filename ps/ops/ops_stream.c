@@ -1,6 +1,7 @@
 /* Streams of batches: whose they are, what this core has applied of them, and how they are forgotten. */
 #include <inttypes.h>
 #include <string.h>
+#include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
 
 /* The stream's number in tensor 0; false: refused. */
@@ -38,6 +39,12 @@ bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_pl
     const struct ps_stream_user user = {op->request->client_uuid,
                                         mr_call_ref_network(op->ep, op->request->ref)};
     ps_begin_stream(op->core, stream);
+    const struct mr_plan *before = ps_applied_batches_plan(op->core->applied, stream);
+    const bool is_new = before == NULL || !mr_plan_same(before, plan);
+    if (is_new && !ps_push_log_has_room(op->core, PS_LOG_PLAN_BYTES)) {
+        ps_hold_back(op, &op->core->log_counters.pushes_held_back);
+        return false;
+    }
     enum mr_status status = ps_applied_batches_claim(op->core->applied, stream, plan, &user);
     if (status == MR_ALREADY_STARTED) {
         return ps_refuse(
@@ -54,6 +61,8 @@ bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_pl
         return ps_refuse(op, status, "no memory for the record of stream %u: see millrace ctl forget-stream",
                          stream);
     }
+    if (is_new)
+        ps_push_log_plan(op->core, stream, plan);
     return true;
 }
 
@@ -138,10 +147,14 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
             return;
         }
     }
+    if (!ps_push_log_keep(&op, count * sizeof(uint64_t)))
+        return;
     for (uint32_t i = 0; i < count; i++) {
         stream = (uint32_t)ps_tensor_u64(&op.tensors[0], i);
         ps_applied_batches_forget(op.core->applied, stream);
         ps_partials_forget(&op.core->partials, stream);
     }
-    mr_reply_status(ep, request->ref, MR_OK);
+    ps_push_log_forget(op.core, op.tensors[0].data, count);
+    if (ps_push_log_reply(&op, NULL, 0))
+        ps_push_log_answer(&op);
 }

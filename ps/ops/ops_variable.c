@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include "dataplane/optimizer/kernels.h"
+#include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
 
 /* What is set stays: so no NaN and no Inf, which no gradient would take away again. */
@@ -61,15 +62,17 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         return;
     /* Of a large range also a small part waits its turn: a pull in slices is to see it whole or not at
      * all. */
-    if (ps_defer(&op, ps_pieces_cost_bytes(&pieces)) || !check_finite(&op, &pieces, op.tensors[1].data) ||
-        !ps_check_pieces_ready(&op, &pieces) || !ps_push_touch(&op, &pieces) ||
-        !ps_reply_begin(ep, request, NULL, 0))
+    if (ps_push_log_defers(&op) || ps_defer(&op, ps_pieces_cost_bytes(&pieces)) ||
+        !check_finite(&op, &pieces, op.tensors[1].data) || !ps_check_pieces_ready(&op, &pieces) ||
+        !ps_push_touch(&op, &pieces) || !ps_push_log_promise(&op, NULL, 0) ||
+        !ps_push_log_reply(&op, NULL, 0))
         return;
     ps_push_begin(&op);
     ops_variable_set(&op, &pieces, partly);
     ps_note_push(&op);
     ps_push_end(&op);
-    mr_reply_end(ep, request->ref);
+    ps_push_log_push(&op, NULL, 1);
+    ps_push_log_answer(&op);
 }
 
 struct pull {

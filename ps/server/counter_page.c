@@ -10,23 +10,12 @@
 
 /* In the page's order. */
 static const struct mr_counter_set *const sets[] = {
-    &dp_port_counter_set,
-    &dp_phase_counter_set,
-    &dp_op_calls_counter_set,
-    &dp_op_cycles_counter_set,
-    &dp_op_instructions_counter_set,
-    &dp_op_cache_misses_counter_set,
-    &dp_cpu_counter_set,
-    &dp_socket_counter_set,
-    &mr_wire_counter_set,
-    &ps_core_counter_set,
-    &ps_table_counter_set,
-    &ps_checkpoint_counter_set,
-    &ps_cluster_counter_set,
-    &ps_uring_counter_set,
-    &ps_scrubber_counter_set,
-    &ps_copier_counter_set,
-    &ps_rpc_counter_set,
+    &dp_port_counter_set,       &dp_phase_counter_set,           &dp_op_calls_counter_set,
+    &dp_op_cycles_counter_set,  &dp_op_instructions_counter_set, &dp_op_cache_misses_counter_set,
+    &dp_cpu_counter_set,        &dp_socket_counter_set,          &mr_wire_counter_set,
+    &ps_core_counter_set,       &ps_table_counter_set,           &ps_log_counter_set,
+    &ps_checkpoint_counter_set, &ps_cluster_counter_set,         &ps_uring_counter_set,
+    &ps_scrubber_counter_set,   &ps_copier_counter_set,          &ps_rpc_counter_set,
 };
 
 static const struct mr_counter_set *const metric_sets[] = {

@@ -16,6 +16,10 @@ static const struct mr_counter table_counters[] = {PS_TABLE_COUNTER_LIST(MR_COUN
 const struct mr_counter_set ps_table_counter_set = {
     .name = "table", .help = "a core's share of all tables", MR_COUNTERS(table_counters)};
 
+static const struct mr_counter log_counters[] = {PS_LOG_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
+const struct mr_counter_set ps_log_counter_set = {
+    .name = "log", .help = "a core's log of pushes (checkpoint.durability = log)", MR_COUNTERS(log_counters)};
+
 static const struct mr_counter checkpoint_counters[] = {PS_CHECKPOINT_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
 const struct mr_counter_set ps_checkpoint_counter_set = {
     .name = "checkpoint", .help = "saves and restores", MR_COUNTERS(checkpoint_counters), .of_process = true};

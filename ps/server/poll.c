@@ -6,6 +6,7 @@
 #include "dataplane/wire/base/log.h"
 #include "ps/move/cleanup.h"
 #include "ps/move/migration_source.h"
+#include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
 #include "ps/server/node_counters.h"
 #include "ps/server/rpc_node.h"
@@ -67,6 +68,7 @@ void ps_core_destroy(struct ps_core *core)
         return;
     if (core->save.writer != NULL)
         ps_save_end(core);
+    ps_push_log_end(core);
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
         ps_core_remove_feature(core, id);
     ps_staging_end(core);
@@ -92,6 +94,7 @@ static void add_counters(struct ps_core *core)
     const struct ps_node *node = core->node;
     dp_core_add_counters(core->dp_core, &ps_core_counter_set, (const uint64_t *)&core->counters);
     dp_core_add_counters(core->dp_core, &ps_table_counter_set, (const uint64_t *)&core->table_counters);
+    dp_core_add_counters(core->dp_core, &ps_log_counter_set, (const uint64_t *)&core->log_counters);
     if (core->index != 0)
         return;
     dp_core_add_counters(core->dp_core, &ps_checkpoint_counter_set,
@@ -201,6 +204,8 @@ bool ps_core_poll(void *self, uint64_t now_us)
     more |= ps_coop_tasks_step(core, now_us) || ps_early_push_step(core);
     if (core->save.writer != NULL)
         more |= poll_save(core, now_us);
+    if (core->log != NULL)
+        ps_push_log_poll(core, now_us);
     if (core->capture != NULL)
         ps_capture_poll(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {

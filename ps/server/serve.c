@@ -13,6 +13,7 @@ void ps_serve_config(struct ps_config *config)
     config->checkpoint_directory[0] = '\0';
     config->checkpoint_remote[0] = '\0';
     config->checkpoint_durable = PS_DURABLE_DISK;
+    config->checkpoint_durability = PS_DURABILITY_CHECKPOINT;
     config->checkpoint_deltas = 0;
     config->checkpoint_every_steps = 0;
     config->checkpoint_every_s = 0;

@@ -20,6 +20,7 @@
 #include "ps/core/annotations.h"
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
+#include "ps/ops/push_replay.h"
 #include "ps/server/drop_log.h"
 #include "ps/server/incarnation.h"
 #include "ps/server/kept_files.h"
@@ -231,6 +232,19 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     return status;
 }
 
+/* What has come after the checkpoint, and the log from here on. */
+static enum mr_status log_at_start(struct ps_server *server, const struct ps_restore_request *request,
+                                   char error[DP_ERROR_BYTES])
+{
+    const bool replays = strcmp(server->node.config->checkpoint_restore, "latest") == 0;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    const enum mr_status status =
+        ps_control_log_start(server->node.control, replays, request->id != 0, ps_replay_record, text);
+    if (status != MR_OK)
+        snprintf(error, DP_ERROR_BYTES, "checkpoint.durability: %s: %.400s", mr_status_text(status), text);
+    return status;
+}
+
 /* checkpoint.restore, before the first data call is let in. */
 static enum mr_status restore_at_start(struct ps_server *server, char error[DP_ERROR_BYTES])
 {
@@ -243,7 +257,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
         mr_log_info("starts_empty", "restore: none; starting empty");
-        return ps_checkpoint_sync_end_fetch(&server->node, error);
+        const enum mr_status ended = ps_checkpoint_sync_end_fetch(&server->node, error);
+        return ended == MR_OK ? log_at_start(server, &request, error) : ended;
     }
     enum mr_status status = is_latest ? ps_checkpoint_sync_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)
@@ -269,7 +284,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         count == 0) { /* of one that cannot be read the restore says why */
         mr_log_info("starts_empty", "restore: no checkpoint in %s; starting empty",
                     config->checkpoint_directory);
-        return MR_OK;
+        return log_at_start(server, &request, error);
     }
     status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
@@ -279,8 +294,10 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
             config->checkpoint_restore, mr_status_text(status), text);
         return status;
     }
-    ps_control_durable(server->node.control);
-    return MR_OK;
+    status = log_at_start(server, &request, error);
+    if (status == MR_OK)
+        ps_control_durable(server->node.control);
+    return status;
 }
 
 /* Before the first data call is let in. A member of a cluster loads what the map says it owns. */
@@ -289,7 +306,13 @@ static enum mr_status load_at_start(struct ps_server *server, char error[DP_ERRO
     struct ps_node *node = &server->node;
     if (node->config->checkpoint_serve[0] != '\0')
         return ps_serve_start(node, error);
-    return node->is_member ? MR_OK : restore_at_start(server, error);
+    if (!node->is_member)
+        return restore_at_start(server, error);
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    const enum mr_status status = ps_control_log_check_none(node->control, text);
+    if (status != MR_OK)
+        snprintf(error, DP_ERROR_BYTES, "%.400s", text);
+    return status;
 }
 
 /* So that nobody finds out by a restart. */
@@ -312,6 +335,10 @@ static void log_what_is_kept(const struct ps_config *config)
     }
     mr_log_info("keeps_checkpoints", "checkpoints are kept in %s: when asked for%s%s%s",
                 config->checkpoint_directory, by_time, by_steps, on_stop);
+    if (config->checkpoint_durability == PS_DURABILITY_LOG)
+        mr_log_info("keeps_log",
+                    "pushes are kept in %s/log until a checkpoint has them: what was acknowledged survives",
+                    config->checkpoint_directory);
 }
 
 static void log_missing_counters(const struct dp *dp)

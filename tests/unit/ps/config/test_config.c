@@ -543,6 +543,11 @@ TEST(keys_of_stores_are_checked_against_each_other)
     refused_together("[checkpoint]\nremote = s3://b/ads\n", 2, "checkpoint.directory: set it");
     refused_together("[checkpoint]\nremote = s3://b/ads\ndirectory = s3://b/ads\n", 2, "in a store already");
     refused_together("[checkpoint]\ndirectory = /ckpt\n\ndurable = remote\n", 4, "checkpoint.remote: set it");
+    refused_together("[checkpoint]\ndurability = log\n", 2, "set checkpoint.directory to a directory there");
+    refused_together("[checkpoint]\ndirectory = s3://b/ads\ndurability = log\n", 3, "a disk of this machine");
+    refused_together(
+        "[checkpoint]\ndirectory = /ckpt\ndurability = log\n[cluster]\nname = ads\nzookeeper = z:1\n", 3,
+        "is for a node by itself");
 }
 
 TEST(keys_of_clusters_are_checked_against_each_other)

@@ -12,6 +12,7 @@ static const struct mr_counter_set *const sets[] = {
     &ps_core_metric_set,      &ps_core_memory_set,      &ps_table_memory_set,    &ps_variable_metric_set,
     &ps_copier_counter_set,   &ps_rpc_counter_set,      &ps_cluster_counter_set, &dp_phase_counter_set,
     &dp_op_calls_counter_set,
+    &ps_log_counter_set,
 };
 
 typedef void check_counter(const struct mr_counter_set *set, const struct mr_counter *counter);
