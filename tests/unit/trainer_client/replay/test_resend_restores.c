@@ -285,6 +285,7 @@ static void give_number_2_to_another(struct replay_fixture *x)
     assert_int_equal(mr_create(client, NULL, &feature, 1, &number), MR_OK);
     assert_int_equal(number, 2);
     mr_client_destroy(client);
+    live_node_fill(x->node, number, REPLAY_DIM, (const uint64_t[]){5}, 1);
     live_node_save(x->node);
     live_node_kill(x->node);
     live_node_restart(x->node);
@@ -307,8 +308,6 @@ TEST(test_reused_number_is_not_taken_for_it)
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
         live_node_fill(x.node, later, REPLAY_DIM, &key, 1);
         assert_int_equal(mr_push_gradients(x.client, &step, later, &key, 1, REPLAY_DIM, ones), MR_OK);
-        uint64_t applied = live_node_applied(x.node);
-
         live_node_kill(x.node);
         assert_int_equal(mr_push_gradients(x.client, &in_flight, later, &key, 1, REPLAY_DIM, ones), MR_OK);
         give_number_2_to_another(&x);
@@ -319,13 +318,14 @@ TEST(test_reused_number_is_not_taken_for_it)
         assert_non_null(strstr(mr_last_error(), "number 2 was \"later\""));
         assert_int_equal(mr_push_gradients(x.client, NULL, later, &key, 1, REPLAY_DIM, ones),
                          MR_UNKNOWN_TABLE);
-        assert_int_equal(live_node_applied(x.node), applied);
         assert_int_equal(replay_push(&x, &step, 0), MR_UNKNOWN_OUTCOME);
         assert_non_null(strstr(mr_last_error(), "refused 1 push of step 9"));
         feature = replay_table("another"); /* who asks for it may use it */
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &again), MR_OK);
         assert_int_equal(again, later);
         assert_int_equal(mr_lookup(x.client, NULL, again, &key, 1, &reply), MR_OK);
+        assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] ==
+                    live_value(key, 0)); /* as it was */
         mr_reply_free(reply);
         replay_stop(&x);
     }
