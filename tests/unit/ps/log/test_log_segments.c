@@ -159,11 +159,9 @@ TEST(what_was_durable_survives_a_power_failure_at_any_change)
         for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
             struct power_store *after = power_store_after_failure(power, at, seed);
             const uint32_t found = expect_records(power_store_calls(after), DIRECTORY, &empty);
-            assert_true(found == count || at < changes[found]); /* no more than was asked for */
-            for (uint32_t n = found; n < count; n++)
-                if (changes[n] <= at)
-                    fail_msg("after %s: record %u was durable, and is not there, seed %u",
-                             power_store_change(power, at - 1), (unsigned)n, (unsigned)seed);
+            if (found < count && at >= changes[found])
+                fail_msg("after %s: record %u was durable, and is not there, seed %u",
+                         power_store_change(power, at - 1), (unsigned)found, (unsigned)seed);
             power_store_destroy(after);
         }
     }
