@@ -519,6 +519,12 @@ void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_pus
                 mark->floors[floor] = mark->floors[from];
 }
 
+const struct ps_push_stream *ps_pushes_stream(const struct ps_pushes *p, const uint8_t *uuid,
+                                              uint32_t stream_id)
+{
+    return pushes_find(p, uuid, stream_id);
+}
+
 static bool is_nothing(const struct ps_push_mark *mark)
 {
     static const struct ps_push_window nothing;

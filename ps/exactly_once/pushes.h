@@ -148,6 +148,9 @@ void ps_pushes_cut(struct ps_pushes *p);
 /* What had come as far as `from` has come as far as `to`, a later one, and all between. */
 void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to);
 
+/* NULL: it is not known. */
+const struct ps_push_stream *ps_pushes_stream(const struct ps_pushes *p, const uint8_t *uuid,
+                                              uint32_t stream_id);
 /* Place i of PS_PUSH_STREAMS_MAX, for checkpoints: NULL when there is nothing to keep. */
 const struct ps_push_stream *ps_pushes_at(const struct ps_pushes *p, uint32_t i);
 /* The partitions that are in no piece. */

@@ -88,30 +88,46 @@ static void write_client(struct writing *w, const struct ps_client *client)
     }
 }
 
+size_t ps_stored_push_stream_write(const struct ps_push_load *stream,
+                                   const struct ps_partition_set *partitions, struct ps_record *record,
+                                   uint8_t *out)
+{
+    uint64_t words[PS_PUSH_WINDOW_WORDS];
+    struct ps_stored_push_stream stored = {.stream_id = stream->stream_id,
+                                           .word_count =
+                                               (uint16_t)ps_push_window_store(&stream->window, words),
+                                           .has_partitions = partitions != NULL,
+                                           .floor = stream->window.floor,
+                                           .durable = stream->durable};
+    const size_t word_bytes = stored.word_count * sizeof(*words);
+    *record = (struct ps_record){.kind = PS_RECORD_PUSH_STREAM,
+                                 .offset = stream->used,
+                                 .bytes = sizeof(stored) + word_bytes +
+                                          (partitions != NULL ? sizeof(*partitions) : 0)};
+    if (out == NULL)
+        return record->bytes;
+    memcpy(stored.uuid, stream->uuid, MR_UUID_BYTES);
+    memcpy(out, &stored, sizeof(stored));
+    memcpy(out + sizeof(stored), words, word_bytes);
+    if (partitions != NULL)
+        memcpy(out + sizeof(stored) + word_bytes, partitions, sizeof(*partitions));
+    return record->bytes;
+}
+
 /* partitions NULL: all. */
 static void write_mark(struct writing *w, const struct ps_push_stream *stream,
                        const struct ps_push_mark *mark, const struct ps_partition_set *partitions)
 {
-    uint64_t words[PS_PUSH_WINDOW_WORDS];
-    struct ps_stored_push_stream stored = {
-        .stream_id = stream->stream_id,
-        .word_count = (uint16_t)ps_push_window_store(&mark->window, words),
-        .has_partitions = partitions != NULL,
-        .floor = mark->window.floor,
-        .durable = w->set != NULL ? mark->floors[PS_FLOOR_DURABLE] : 0,
-    };
-    const size_t word_bytes = stored.word_count * sizeof(*words);
-    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_PUSH_STREAM,
-                                                   .offset = stream->used,
-                                                   .bytes = sizeof(stored) + word_bytes +
-                                                            (partitions != NULL ? sizeof(*partitions) : 0)});
-    if (to == NULL)
-        return;
-    memcpy(stored.uuid, stream->uuid, MR_UUID_BYTES);
-    memcpy(to, &stored, sizeof(stored));
-    memcpy(to + sizeof(stored), words, word_bytes);
-    if (partitions != NULL)
-        memcpy(to + sizeof(stored) + word_bytes, partitions, sizeof(*partitions));
+    const struct ps_push_load load = {.uuid = stream->uuid,
+                                      .stream_id = stream->stream_id,
+                                      .used = stream->used,
+                                      .window = mark->window,
+                                      .durable = w->set != NULL ? mark->floors[PS_FLOOR_DURABLE] : 0};
+    struct ps_record record;
+    (void)ps_stored_push_stream_write(&load, partitions, &record, NULL);
+    uint8_t *to = add_record(w, record);
+    if (to != NULL)
+        (void)ps_stored_push_stream_write(&load, partitions, &record, to);
 }
 
 static void write_part(struct writing *w, const struct ps_push_stream *stream,
@@ -162,6 +178,39 @@ size_t ps_records_write(const struct ps_records *r, uint32_t core, uint32_t core
 size_t ps_records_export(const struct ps_records *r, const struct ps_partition_set *set, uint8_t *out)
 {
     return write_all(&(struct writing){.records = r, .set = set, .out = out});
+}
+
+size_t ps_records_export_batches(const struct ps_records *r, uint32_t stream, uint8_t *out)
+{
+    struct writing w = {.records = r, .out = out};
+    write_stream(&w, stream);
+    if (ps_applied_batches_plan(r->applied, stream) == NULL)
+        return w.at;
+    write_plan(&w, stream);
+    for (uint32_t i = ps_partials_from(r->partials, (uint64_t)stream << MR_BATCH_SEQUENCE_BITS);
+         i < r->partials->count && mr_batch_stream(r->partials->entries[i].first) == stream; i++)
+        write_partial(&w, &r->partials->entries[i]);
+    return w.at;
+}
+
+size_t ps_records_export_client(const struct ps_records *r, const uint8_t *uuid, uint8_t *out)
+{
+    struct writing w = {.records = r, .out = out};
+    struct ps_client client = {.last_step = ps_clients_last_step(r->clients, uuid)};
+    memcpy(client.uuid, uuid, MR_UUID_BYTES);
+    if (client.last_step != 0)
+        write_client(&w, &client);
+    return w.at;
+}
+
+size_t ps_records_export_pushes(const struct ps_records *r, const struct ps_partition_set *set,
+                                const uint8_t *uuid, uint32_t stream_id, uint8_t *out)
+{
+    struct writing w = {.records = r, .set = set, .out = out};
+    const struct ps_push_stream *stream = ps_pushes_stream(r->pushes, uuid, stream_id);
+    if (stream != NULL)
+        write_push_stream(&w, stream);
+    return w.at;
 }
 
 /* ---- reading ---- */

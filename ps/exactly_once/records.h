@@ -44,6 +44,11 @@ enum ps_stream_record {
     PS_STREAM_PARTIALS = 3,
 };
 
+/* Writes a push stream for some partitions as a PS_RECORD_PUSH_STREAM, whose header is in *record, unless
+ * `out` is NULL. partitions NULL: all. Returns how many bytes it has. */
+size_t ps_stored_push_stream_write(const struct ps_push_load *stream,
+                                   const struct ps_partition_set *partitions, struct ps_record *record,
+                                   uint8_t *out);
 /* Reads a PS_RECORD_PUSH_STREAM; *partitions NULL: all. False: it is malformed. */
 bool ps_stored_push_stream_read(const struct ps_record *record, const uint8_t *bytes,
                                 struct ps_push_load *out, const struct ps_partition_set **partitions);
@@ -57,6 +62,12 @@ size_t ps_records_write(const struct ps_records *r, uint32_t core, uint32_t core
 /* Does the same with what is recorded for a set of partitions: streams, clients, and of push streams what
  * is about the set. */
 size_t ps_records_export(const struct ps_records *r, const struct ps_partition_set *set, uint8_t *out);
+/* The same of one stream of batches, of one client, and of one push stream: as it is now. An empty record of
+ * applied batches: the stream is not known (any more). */
+size_t ps_records_export_batches(const struct ps_records *r, uint32_t stream, uint8_t *out);
+size_t ps_records_export_client(const struct ps_records *r, const uint8_t *uuid, uint8_t *out);
+size_t ps_records_export_pushes(const struct ps_records *r, const struct ps_partition_set *set,
+                                const uint8_t *uuid, uint32_t stream_id, uint8_t *out);
 /* Takes in what another core has recorded for a set of partitions. `others` are the partitions that this core
  * serves besides: for them its own records hold on. A batch that only one of the two has applied is then
  * partly applied (ps/exactly_once/partial.h), however far they are apart. A stream that one of both does not

@@ -61,24 +61,14 @@ static uint8_t *records_add(struct ps_move_collected *to, const struct ps_record
 static bool records_add_pushes(struct ps_move_collected *to, const struct ps_push_load *load,
                                const struct ps_partition_set *partitions)
 {
-    uint64_t words[PS_PUSH_WINDOW_WORDS];
-    struct ps_stored_push_stream stored = {.stream_id = load->stream_id,
-                                           .word_count = (uint16_t)ps_push_window_store(&load->window, words),
-                                           .has_partitions = 1,
-                                           .floor = load->window.floor,
-                                           .durable = load->window.floor};
-    const size_t word_bytes = stored.word_count * sizeof(*words);
-    const struct ps_record record = {.kind = PS_RECORD_PUSH_STREAM,
-                                     .offset = load->used,
-                                     .bytes = sizeof(stored) + word_bytes + sizeof(*partitions)};
+    struct ps_push_load stored = *load;
+    struct ps_record record;
+    stored.durable = load->window.floor;
+    (void)ps_stored_push_stream_write(&stored, partitions, &record, NULL);
     uint8_t *bytes = records_add(to, &record);
-    if (bytes == NULL)
-        return false;
-    memcpy(stored.uuid, load->uuid, MR_UUID_BYTES);
-    memcpy(bytes, &stored, sizeof(stored));
-    memcpy(bytes + sizeof(stored), words, word_bytes);
-    memcpy(bytes + sizeof(stored) + word_bytes, partitions, sizeof(*partitions));
-    return true;
+    if (bytes != NULL)
+        (void)ps_stored_push_stream_write(&stored, partitions, &record, bytes);
+    return bytes != NULL;
 }
 
 static enum mr_status take_over_collect(struct ps_take_over *t, uint32_t part, const struct ps_record *record,
