@@ -198,7 +198,7 @@ void ps_table_clear(struct ps_table *t)
     ps_slabs_clear(&t->slabs);
     ps_occurrence_clear(&t->filter);
     t->evictor = (struct ps_evictor){0};
-    t->counters.rows = 0;
+    t->counters.rows = t->rows_followed = 0;
     t->marks_hold = false;
     ps_tombstones_clear(&t->tombstones);
     ps_tombstones_clear(&t->leaving);

@@ -95,6 +95,7 @@ enum mr_status ps_table_copy_begin(struct ps_table *t, const struct ps_partition
     c->partitions = *partitions;
     t->marks_hold = false;
     t->copy = c;
+    t->notes = true;
     return MR_OK;
 }
 
@@ -113,6 +114,7 @@ void ps_table_copy_end(struct ps_table *t)
     t->index.watched_partition = PS_PARTITION_NONE;
     free(c);
     t->copy = NULL;
+    t->notes = t->changes != NULL;
 }
 
 bool ps_table_copy_runs(const struct ps_table *t)
@@ -299,6 +301,7 @@ static void bucket_drop(struct ps_table *t, uint32_t partition, struct ps_bucket
             t->counters.rows_not_finite -= !ps_table_row_is_finite(t, ps_table_row(t, place));
         ps_index_remove(&t->index, place);
         ps_slabs_give(&t->slabs, partition / PS_GROUP_PARTITIONS, place.row);
+        t->rows_followed -= t->followed != NULL && ps_partitions_has(t->followed, partition);
         budget_use(budget_bytes, PS_KEY_COST_BYTES);
     }
 }

@@ -22,14 +22,17 @@ static inline void batch_add(struct ps_table *t, uint32_t partition, const struc
 {
     struct ps_bucket *b = &run->first[number];
     uint32_t limit = ps_entry_limit(run->bucket_count);
+    const bool is_followed = t->followed != NULL && ps_partitions_has(t->followed, partition);
     t->cut_rows_left -= (uint32_t)__builtin_popcount(pending);
     for (; pending != 0; pending &= pending - 1) {
         uint32_t slot = (uint32_t)__builtin_ctz(pending);
         uint64_t entry = b->entries[slot];
+        ps_index_emitted(&t->index, b, slot);
+        if (is_followed)
+            continue;
         const uint8_t *row =
             ps_slabs_row(&t->slabs, partition / PS_GROUP_PARTITIONS, ps_entry_row(entry, limit));
         ps_row_prefetch(t, row, t->layout.bytes);
-        ps_index_emitted(&t->index, b, slot);
         batch->keys[batch->count] = ps_index_key(
             &t->index, ps_entry_hash(partition, run->first_number + number, run->bucket_count, entry));
         batch->rows[batch->count++] = row;
@@ -45,7 +48,8 @@ static void batch_emit(struct ps_table *t, struct cut_batch *batch)
 
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
 {
-    if (t->cut_running && ps_table_cut_take(t, place)) {
+    if (t->cut_running && ps_table_cut_take(t, place) &&
+        !(t->followed != NULL && ps_partitions_has(t->followed, place.partition))) {
         uint64_t key = ps_index_key(&t->index, ps_index_hash_at(&t->index, place));
         const uint8_t *row = ps_table_row(t, place);
         t->cut.emit(t->cut.self, t, &key, &row, 1);

@@ -77,6 +77,11 @@ static struct ps_bucket *cursor_next(struct ps_table *t, struct ps_evict_cursor 
             if (end == 0)
                 return NULL;
         }
+        if (t->followed != NULL && ps_partitions_has(t->followed, c->partition)) {
+            c->partition++; /* its owner evicts */
+            c->bucket = 0;
+            continue;
+        }
         cursor_follow(&t->evictor, c, t->index.versions[c->partition]);
         if (c->bucket < ps_index_bucket_count(&t->index, c->partition))
             return ps_index_bucket(&t->index, c->partition, c->bucket++);
@@ -299,6 +304,8 @@ static void sample_near(const struct ps_table *t, struct sample *s, uint64_t has
     for (uint32_t i = 0; i < partitions; i++) {
         uint32_t partition =
             own / PS_GROUP_PARTITIONS * PS_GROUP_PARTITIONS + (own + i) % PS_GROUP_PARTITIONS;
+        if (t->followed != NULL && ps_partitions_has(t->followed, partition))
+            continue;
         uint32_t count = ps_index_bucket_count(&t->index, partition);
         uint32_t number = count > 0 ? ps_home_number(hash, count) : 0;
         for (uint32_t left = count; left > 0 && s->count < PS_EVICT_NEAR_ROWS; left--) {
@@ -333,6 +340,7 @@ static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_
 /* ---- limits ---- */
 
 #define FIRST_BUCKETS_SHARE 8u /* of a table's memory, at most */
+#define INDEX_BYTES         9u /* of a row, about */
 
 /* Slabs leave room for the first buckets of partitions that have none yet: evicted rows make room for rows,
  * but not for buckets. */
@@ -347,14 +355,25 @@ static size_t bytes_wanted(const struct ps_table *t, uint64_t hash)
     return slab_bytes + ps_index_insert_bytes(&t->index, hash);
 }
 
+/* Rows and memory of partitions that are kept for another node do not count. */
+size_t ps_table_memory_limit(const struct ps_table *t)
+{
+    return t->memory_max + t->rows_followed * (t->slabs.stride_bytes + INDEX_BYTES);
+}
+
+static uint64_t rows_of_its_own(const struct ps_table *t)
+{
+    return t->index.rows - t->rows_followed;
+}
+
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
 {
-    if (t->index.rows >= t->rows_max)
+    if (rows_of_its_own(t) >= t->rows_max)
         return PS_LIMIT_ROWS;
     if (t->memory_max == 0)
         return PS_LIMIT_NONE;
     size_t more = bytes_wanted(t, hash), used = ps_table_memory_bytes(t);
-    return more > 0 && used + more > t->memory_max ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
+    return more > 0 && used + more > ps_table_memory_limit(t) ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
 }
 
 /* Its group of rows is full and cannot grow: any row of it makes room. Else its partition of the index is,
@@ -362,8 +381,8 @@ enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
 static bool is_place_wanted(const struct ps_table *t, uint64_t hash)
 {
     size_t index_bytes = ps_index_insert_bytes(&t->index, hash);
-    bool has_index_room =
-        index_bytes == 0 || t->memory_max == 0 || ps_table_memory_bytes(t) + index_bytes <= t->memory_max;
+    bool has_index_room = index_bytes == 0 || t->memory_max == 0 ||
+                          ps_table_memory_bytes(t) + index_bytes <= ps_table_memory_limit(t);
     return has_index_room && ps_slabs_take_bytes(&t->slabs, ps_group_of(hash)) > 0;
 }
 
@@ -382,8 +401,9 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
 static bool is_beyond_limit(const struct ps_table *t)
 {
     uint64_t free_bytes = (t->slabs.places - t->slabs.rows) * t->slabs.stride_bytes;
-    return t->index.rows > t->rows_max ||
-           (t->memory_max != 0 && t->index.rows > 0 && ps_table_memory_bytes(t) > t->memory_max + free_bytes);
+    return rows_of_its_own(t) > t->rows_max ||
+           (t->memory_max != 0 && rows_of_its_own(t) > 0 &&
+            ps_table_memory_bytes(t) > ps_table_memory_limit(t) + free_bytes);
 }
 
 #define EVICTION_COST_BYTES (PS_EVICT_SAMPLE_ROWS * PS_KEY_COST_BYTES)
@@ -400,7 +420,7 @@ static bool evict_due(struct ps_table *t, uint64_t *budget_bytes)
 static bool evict_beyond_limit(struct ps_table *t, uint64_t *budget_bytes)
 {
     while (is_beyond_limit(t) && *budget_bytes > 0) {
-        bool rows = t->index.rows > t->rows_max;
+        bool rows = rows_of_its_own(t) > t->rows_max;
         if (!evict_any(t, rows ? &t->counters.rows_evicted_capacity : &t->counters.rows_evicted_memory))
             return false;
         *budget_bytes -= EVICTION_COST_BYTES < *budget_bytes ? EVICTION_COST_BYTES : *budget_bytes;

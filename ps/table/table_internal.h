@@ -118,7 +118,13 @@ struct ps_table {
     uint16_t cut_version;               /* of cut_partition when the cursor reached it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
-    struct ps_table_copy *copy;     /* that is being made (ps/table/table_copy.h); NULL: none */
+    struct ps_table_copy *copy; /* that is being made (ps/table/table_copy.h); NULL: none */
+    struct ps_table_changes
+        *changes; /* the keys of all changes go there (ps/table/table_changes.h); NULL: none */
+    bool notes;   /* changes are noted for one of these two */
+    /* Partitions that are kept up to date for another node (ps/table/table_changes.h); NULL: none are. */
+    const struct ps_partition_set *followed;
+    uint64_t rows_followed;         /* in these */
     struct ps_eviction_watch watch; /* all NULL: nobody is told */
     bool replays;                   /* a push of the log is applied: limits do not stand against its rows */
 
@@ -141,6 +147,8 @@ bool ps_table_filter_take_marked(struct ps_table *t, const struct ps_partition_s
 /* Returns what forbids one more row, for a key of this hash. The node's own limit shows only when memory is
  * asked for. */
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
+/* The memory that the table may use, if it has a limit. */
+size_t ps_table_memory_limit(const struct ps_table *t);
 /* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds
  * none to go. Rows that a call in progress holds stay. Bounded work. */
 bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
@@ -166,13 +174,32 @@ static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t
 void ps_table_copy_changed(struct ps_table *t, struct ps_place place, uint64_t hash);
 void ps_table_copy_note(struct ps_table *t, uint64_t hash);        /* a key's row is removed, or made */
 bool ps_table_copy_notes(const struct ps_table *t, uint64_t hash); /* whether it is: such rows are marked */
+/* A key's row was changed, removed or made, in a table whose changes are collected. */
+void ps_table_changes_note(struct ps_table *t, uint64_t hash);
+/* In a table that notes changes: a row has been, or is about to be, changed; or it is removed or made. */
+void ps_table_note_changed(struct ps_table *t, struct ps_place place, uint64_t hash);
+void ps_table_note_key(struct ps_table *t, uint64_t hash);
 /* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
 static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint64_t hash)
+{
+    if (__builtin_expect(t->notes, 0))
+        ps_table_note_changed(t, place, hash);
+    if (t->keeps_marks)
+        ps_index_mark(&t->index, place);
+}
+/* The same of a row that is used and not changed: only its stamp is another. Changes are not collected
+ * then. */
+static inline void ps_table_mark_used(struct ps_table *t, struct ps_place place, uint64_t hash)
 {
     if (__builtin_expect(t->copy != NULL, 0))
         ps_table_copy_changed(t, place, hash);
     if (t->keeps_marks)
         ps_index_mark(&t->index, place);
+}
+/* Is the partition of this hash kept for another node? */
+static inline bool ps_table_is_followed(const struct ps_table *t, uint64_t hash)
+{
+    return __builtin_expect(t->followed != NULL, 0) && ps_partitions_has(t->followed, mr_partition_of(hash));
 }
 
 /* ---- tables with a dense optimizer (ps/table/table_dense.c) ----

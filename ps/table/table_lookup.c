@@ -65,7 +65,7 @@ static inline uint32_t bytes_read(const struct ps_table *t)
 /* Takes note that a row that was there is used. */
 static inline void row_use(struct ps_table *t, struct ps_place place, uint64_t hash, void *row)
 {
-    ps_table_mark(t, place, hash);
+    ps_table_mark_used(t, place, hash);
     ps_row_used(&t->use, row);
 }
 
@@ -311,7 +311,7 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
     if (l->insert && ps_table_stamps(t)) {
         ps_row_use_advance(&t->use, 1);
         if (place.bucket != NULL) {
-            ps_table_mark(t, place, hash);
+            ps_table_mark_used(t, place, hash);
             ps_row_used(&t->use, ps_table_row(t, place));
         }
     }

@@ -481,7 +481,7 @@ static inline void group_find(struct ps_table *t, struct apply *a, uint32_t grou
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first), n = 0;
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
-    bool is_noted = t->cut_running || t->keeps_marks || t->copy != NULL || ps_table_stamps(t);
+    bool is_noted = t->cut_running || t->keeps_marks || t->notes || ps_table_stamps(t);
     out->taken_by_cut = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
@@ -624,7 +624,7 @@ static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
         if (ps_table_admits_lookup(t, hash))
             (void)ps_table_row_create(t, key, hash);
     } else if (ps_table_stamps(t)) { /* or it might be evicted for one of the rows that are made */
-        ps_table_mark(t, place, hash);
+        ps_table_mark_used(t, place, hash);
         ps_row_used(&t->use, (uint8_t *)ps_table_row(t, place));
     }
 }

@@ -12,8 +12,8 @@ static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_store
     if (!ps_slabs_take(&t->slabs, group, row))
         return PS_LIMIT_NODE;
     if (t->memory_max != 0) {
-        size_t used = ps_table_memory_bytes(t) - t->index.bytes;
-        t->index.bytes_max = is_unlimited ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
+        const size_t used = ps_table_memory_bytes(t) - t->index.bytes, limit = ps_table_memory_limit(t);
+        t->index.bytes_max = is_unlimited ? SIZE_MAX : limit > used ? limit - used : 0;
     }
     if (ps_index_insert(&t->index, hash, *row, marked))
         return PS_LIMIT_NONE;
@@ -39,8 +39,9 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
         }
     }
     ps_table_note_made(t, key, hash);
-    if (t->copy != NULL)
-        ps_table_copy_note(t, hash);
+    if (t->notes)
+        ps_table_note_key(t, hash);
+    t->rows_followed += ps_table_is_followed(t, hash);
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
     return ps_slabs_row(&t->slabs, ps_group_of(hash), row);
