@@ -8,8 +8,8 @@ build: ## Compile everything into build/
 	@scripts/configure.sh build --buildtype=release
 	@ninja -C build
 
-demo: ## Train on real data through a server on a port of its own: DATA=file for your own data, STORE=hdfs|s3 for checkpoints in such a store, NODES=n for a cluster, LOSE=1 to lose one of its nodes for good, TIMELINE=file for a timeline of it, RECORD=file.mrp for a report of it
-	@STORE=$(STORE) NODES=$(NODES) LOSE=$(LOSE) TIMELINE="$(TIMELINE)" RECORD="$(RECORD)" scripts/demo.sh $(if $(DATA),"$(DATA)")
+demo: ## Train on real data through a server on a port of its own: DATA=file for your own data, STORE=hdfs|s3 for checkpoints in such a store, NODES=n for a cluster, LOSE=1 to lose one of its nodes for good, REPLICATION=2 with copies then, TIMELINE=file for a timeline of it, RECORD=file.mrp for a report of it
+	@STORE=$(STORE) NODES=$(NODES) LOSE=$(LOSE) REPLICATION=$(REPLICATION) TIMELINE="$(TIMELINE)" RECORD="$(RECORD)" scripts/demo.sh $(if $(DATA),"$(DATA)")
 
 demo-mnist: ## Train torch's MNIST network on a server through remote calls: TRAINERS=n (default 2); KILL=1: killed in the middle
 	@KILL=$(KILL) scripts/demo-mnist.sh $(TRAINERS)

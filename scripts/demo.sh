@@ -12,7 +12,7 @@
 #
 # NODES=3 trains over a cluster of three nodes with a real ZooKeeper server, each in a namespace of its own on one bridge.
 # One of the nodes is killed, and goes on from the cluster's checkpoint. With LOSE=1 it stays dead, and the others take
-# over what it had.
+# over what it had; with REPLICATION=2, too, they go on from copies.
 #
 # TIMELINE=FILE writes a timeline of the training, which https://ui.perfetto.dev opens, and says what trainers wait for.
 # What a server did before it was killed is not in it.
@@ -46,7 +46,7 @@ seconds_max=90                   # for everything after the build
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max=${MILLRACE_DEMO_SECONDS:-$seconds_max}
 driver=${MILLRACE_DRIVER:-auto}
-readonly store_kind=${STORE:-} loses=${LOSE:-}
+readonly store_kind=${STORE:-} loses=${LOSE:-} replication=${REPLICATION:-1}
 readonly batches_wanted=400 # in all epochs, at least: so many steps a model needs, and a crash has time to come in between
 batch_samples=512 epochs=2 learning_rate=0.05 # of the flights data, and of as many samples of your own
 
@@ -72,6 +72,8 @@ esac
 [ "$node_count" -eq 1 ] || [ "$driver" != tap ] || fail "MILLRACE_DRIVER=tap is for one node: af_xdp, af_packet or socket"
 [[ "$loses" =~ ^1?$ ]] || fail "LOSE is '$loses': 1, or nothing"
 [ -z "$loses" ] || [ "$node_count" -gt 1 ] || fail "LOSE=1 is for several nodes: set NODES"
+[[ "$replication" =~ ^[12]$ ]] || fail "REPLICATION is '$replication': 1 or 2"
+[ "$replication" -eq 1 ] || [ -n "$loses" ] || fail "REPLICATION=2 is for LOSE=1: set it"
 [ $# -le 1 ] || fail "one file at most; see --help"
 if [ -n "$data_argument" ] && { [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; }; then
     fail "cannot read '$data_argument'"
@@ -105,7 +107,7 @@ for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" LOSE="$loses" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" \
+    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" LOSE="$loses" REPLICATION="$replication" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" \
         MILLRACE_DEMO_SECONDS="${MILLRACE_DEMO_SECONDS:-}" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
@@ -283,7 +285,7 @@ start_node() {
         set -- "$@" --set cluster.name=demo --set cluster.node="node-$1" --set cluster.nodes="$node_count" \
             --set cluster.zookeeper="$zookeeper_ip:2181" --set cluster.session_ms=3000 \
             --set cluster.credentials_file="$work/zookeeper.password" --set memory.packets_mib=128 --set memory.limit_mib=768 \
-            --set cluster.take_over_s="${loses:-0}"
+            --set cluster.take_over_s="${loses:-0}" --set cluster.replication="$replication"
     fi
     if ! launch_node "$@"; then
         [ "$driver" = auto ] || fail "the server did not start"
@@ -416,12 +418,13 @@ wait_for_part() {
 
 # All other nodes have what the victim had.
 wait_for_others() {
-    local number log
+    local number log from="from checkpoint"
+    [ "$replication" -eq 1 ] || from="from the copy"
     for ((number = 1; number <= node_count; number++)); do
         [ "$number" -ne "$victim" ] || continue
         log=server$number
         [ "$number" -ne 1 ] || log=server
-        until grep -q 'go on here from checkpoint' "$work/$log.log"; do
+        until grep -q "go on here $from" "$work/$log.log"; do
             nodes_alive || fail "a node ended before it had taken over its share"
             check_time
             sleep 0.02
@@ -481,7 +484,8 @@ train_through_a_crash() {
         unset "node_pids[victim]"
         wait_for_others
         suffix=" nodes=$((node_count - 1))"
-        say "$victim_name stays dead: the others have taken over its part of the cluster's checkpoint; trainers continue"
+        [ "$replication" -eq 2 ] || say "$victim_name stays dead: the others have taken over its part of the cluster's checkpoint; trainers continue"
+        [ "$replication" -eq 1 ] || say "$victim_name stays dead: the others go on from their copies of what it had; trainers continue"
     else
         start_node "$victim" --restore latest
         [ "$node_count" -eq 1 ] || wait_for_part

@@ -12,7 +12,8 @@ static const uint16_t following[2][PS_MIGRATION_STATES] = {
                              [PS_MIGRATION_FAILED] = TO(CANCELLED)},
     [PS_MIGRATION_TARGET] = {[PS_MIGRATION_WAITING] = TO(CLEANUP) | TO(CANCELLED),
                              [PS_MIGRATION_CLEANUP] = TO(COPYING) | TO(CANCELLED),
-                             [PS_MIGRATION_COPYING] = TO(FENCED) | TO(FAILED) | TO(CANCELLED),
+                             [PS_MIGRATION_COPYING] = TO(FOLLOWING) | TO(FENCED) | TO(FAILED) | TO(CANCELLED),
+                             [PS_MIGRATION_FOLLOWING] = TO(DONE) | TO(FAILED) | TO(CANCELLED),
                              [PS_MIGRATION_FENCED] = TO(INSTALLED) | TO(FAILED) | TO(CANCELLED),
                              [PS_MIGRATION_INSTALLED] = TO(DONE) | TO(CANCELLED),
                              [PS_MIGRATION_FAILED] = TO(CANCELLED)},
@@ -42,10 +43,10 @@ struct ps_partition_set ps_migration_partitions(const struct ps_migration *migra
 const char *ps_migration_state_text(enum ps_migration_state state)
 {
     static const char *const texts[PS_MIGRATION_STATES] = {
-        [PS_MIGRATION_WAITING] = "waiting", [PS_MIGRATION_CLEANUP] = "cleanup",
-        [PS_MIGRATION_COPYING] = "copying", [PS_MIGRATION_FENCING] = "fencing",
-        [PS_MIGRATION_FENCED] = "fenced",   [PS_MIGRATION_INSTALLED] = "installed",
-        [PS_MIGRATION_FAILED] = "failed",   [PS_MIGRATION_CANCELLED] = "cancelled",
-        [PS_MIGRATION_DONE] = "done"};
+        [PS_MIGRATION_WAITING] = "waiting",     [PS_MIGRATION_CLEANUP] = "cleanup",
+        [PS_MIGRATION_COPYING] = "copying",     [PS_MIGRATION_FOLLOWING] = "following",
+        [PS_MIGRATION_FENCING] = "fencing",     [PS_MIGRATION_FENCED] = "fenced",
+        [PS_MIGRATION_INSTALLED] = "installed", [PS_MIGRATION_FAILED] = "failed",
+        [PS_MIGRATION_CANCELLED] = "cancelled", [PS_MIGRATION_DONE] = "done"};
     return texts[state];
 }

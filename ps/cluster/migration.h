@@ -3,6 +3,7 @@
  *
  *   source: waiting > copying > fencing > fenced > installed > done
  *   target: waiting > cleanup > copying > fenced > installed > done
+ *   backup: copying > following > done    (a target that never becomes the owner while the source is there)
  *
  * In all but the last two the map may end it: then it is cancelled, and the source serves on. Either node
  * may find that it cannot be completed: then it has failed, and the node proposes that the map cancels it.
@@ -22,11 +23,12 @@
 enum ps_migration_role { PS_MIGRATION_SOURCE, PS_MIGRATION_TARGET };
 
 enum ps_migration_state {
-    PS_MIGRATION_WAITING, /* in the map; one before it, or its tables, come first */
-    PS_MIGRATION_CLEANUP, /* what an earlier one has left of the partitions is being freed */
-    PS_MIGRATION_COPYING, /* rows, while the source serves */
-    PS_MIGRATION_FENCING, /* calls are to wait, and not all cores know it */
-    PS_MIGRATION_FENCED,  /* nothing changes any more, or the target has asked for that: the rest is copied */
+    PS_MIGRATION_WAITING,   /* in the map; one before it, or its tables, come first */
+    PS_MIGRATION_CLEANUP,   /* what an earlier one has left of the partitions is being freed */
+    PS_MIGRATION_COPYING,   /* rows, while the source serves */
+    PS_MIGRATION_FOLLOWING, /* a backup has all but what the source has applied of late, and goes on so */
+    PS_MIGRATION_FENCING,   /* calls are to wait, and not all cores know it */
+    PS_MIGRATION_FENCED, /* nothing changes any more, or the target has asked for that: the rest is copied */
     PS_MIGRATION_INSTALLED, /* the target has everything: the source proposes that it becomes the owner */
     PS_MIGRATION_FAILED,    /* the map is to cancel it */
     PS_MIGRATION_CANCELLED, /* the map ended it: the source is the owner */

@@ -6,6 +6,7 @@
 #include "ps/control/control_internal.h"
 #include "ps/core/core.h"
 #include "ps/exactly_once/pushes.h"
+#include "ps/move/copy_source.h"
 
 struct advance {
     enum ps_push_floor from, to;
@@ -16,6 +17,8 @@ static void advance_on_core(struct ps_core *core, void *arg)
 {
     const struct advance *a = arg;
     ps_pushes_advance(core->pushes, a->from, a->to);
+    if (core->copies != NULL)
+        ps_copies_note_all(core); /* a backup answers what is durable, too, once it is promoted */
     if (a->id != 0)
         mr_endpoint_set_checkpoint(core->ep, a->id);
 }

@@ -29,6 +29,7 @@
 #include "ps/memory/arena.h"
 #include "ps/save/save.h"
 #include "ps/table/table.h"
+#include "ps/table/table_changes.h"
 #include "ps/table/variable.h"
 
 #define PS_CORE_TEXT_BYTES 256
@@ -168,7 +169,12 @@ struct ps_core {
     struct ps_feature *pending_free; /* out of service, and not freed yet */
     struct ps_ownership owns;
     struct ps_migration_source *migration_source; /* a move to another node that is in progress; NULL: none */
-    struct ps_partition_set cleanup; /* that are no longer this core's: their rows are being freed */
+    struct ps_copies *copies; /* what backups are to be told (ps/move/copy_source.h); NULL: there are none */
+    struct ps_table_changes *changes; /* [MR_FEATURE_ID_MAX + 1] of tables, by feature; NULL: as above */
+    bool push_is_open;                /* one in slices is applied in part */
+    bool has_followed;                /* `followed` has some */
+    struct ps_partition_set followed; /* partitions of other nodes that this one keeps a copy of */
+    struct ps_partition_set cleanup;  /* that are no longer this core's: their rows are being freed */
     struct ps_step_clock step_clock;
     struct ps_step_barrier *step_barrier; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;                /* of the clock, for other threads */
@@ -238,6 +244,8 @@ enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char 
  * (PS_CORE_TEXT_BYTES). */
 enum mr_status ps_feature_load_range(struct ps_feature *f, uint32_t range, uint64_t offset,
                                      const uint8_t *bytes, uint64_t count, char *text);
+/* A range is to be loaded once more. */
+void ps_feature_reload_range(struct ps_feature *f, uint32_t range);
 /* Stored bytes of the ranges that the core has. */
 uint64_t ps_feature_variable_bytes(const struct ps_feature *f);
 void ps_feature_destroy(struct ps_feature *f);
@@ -249,6 +257,9 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
  * (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
+/* Adds partitions of other nodes to those that the core keeps a copy of, or takes some out: their rows are
+ * not this core's to save, to evict, or to count (ps/table/table_changes.h). */
+void ps_core_follow(struct ps_core *core, const struct ps_partition_set *partitions, bool follows);
 /* Takes it out of service; its memory is freed in the polls to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
 /* Takes a feature that was replaced, taken back, or staged by a restore that failed, and frees it in

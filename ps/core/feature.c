@@ -63,6 +63,14 @@ enum mr_status ps_feature_load_range(struct ps_feature *f, uint32_t range, uint6
     return MR_OK;
 }
 
+void ps_feature_reload_range(struct ps_feature *f, uint32_t range)
+{
+    struct ps_range *r = &f->ranges[range];
+    free(r->loading);
+    r->loading = NULL;
+    r->loaded_bytes = 0;
+}
+
 uint64_t ps_feature_variable_bytes(const struct ps_feature *f)
 {
     uint64_t bytes = 0;
@@ -150,8 +158,21 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
 {
     assert(f->id >= 1 && f->id <= MR_FEATURE_ID_MAX && core->features[f->id] == NULL);
     core->features[f->id] = f;
+    if (f->table != NULL && core->changes != NULL)
+        ps_table_collect(f->table, &core->changes[f->id]);
+    if (f->table != NULL && core->has_followed)
+        ps_table_follow(f->table, &core->followed);
     core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
     core->counters.features++;
+}
+
+void ps_core_follow(struct ps_core *core, const struct ps_partition_set *partitions, bool follows)
+{
+    core->followed = (follows ? ps_partitions_or : ps_partitions_without)(&core->followed, partitions);
+    core->has_followed = !ps_partitions_empty(&core->followed);
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
+        if (core->features[id] != NULL && core->features[id]->table != NULL)
+            ps_table_follow(core->features[id]->table, core->has_followed ? &core->followed : NULL);
 }
 
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,

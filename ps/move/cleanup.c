@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include "ps/core/core.h"
+#include "ps/move/copy_source.h"
 #include "ps/table/table_copy.h"
 
 #define STEP_BYTES (16u << 10) /* of memory touched: some microseconds */
@@ -16,6 +17,8 @@ void ps_cleanup_add(struct ps_core *core, const struct ps_partition_set *partiti
     ps_ownership_settle(&core->owns, &core->cleanup);
     struct ps_records records = ps_core_records(core);
     (void)ps_records_forget(&records, &core->cleanup); /* what is left is replaced if they come back */
+    if (core->copies != NULL)
+        ps_copies_note_all(core);
     ps_save_marks_lost(core);
 }
 

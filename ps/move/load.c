@@ -12,6 +12,7 @@
 #include "dataplane/wire/base/list.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/core/core.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/migration_source.h"
 
 /* A core loads so much at a time, some hundred rows if they are small, and looks after its calls between. */
@@ -52,10 +53,12 @@ static bool record_at(const uint8_t *bytes, uint32_t byte_count, uint32_t at, st
 
 /* ---- on a core ---- */
 
+/* Of a copy, what the core still keeps one of. */
 static bool is_own(const struct ps_core *core, const struct ps_move_load *l, uint32_t partition)
 {
     return partition < MR_PARTITION_COUNT && core->node->partition_core[partition] == core->index &&
-           ps_partitions_has(l->partitions, partition);
+           ps_partitions_has(l->partitions, partition) &&
+           (!l->block.is_copy || ps_partitions_has(&core->followed, partition));
 }
 
 static bool is_own_key(const struct ps_core *core, const struct ps_move_load *l, const struct ps_feature *f,
@@ -111,6 +114,8 @@ static enum mr_status load_variable(const struct ps_core *core, const struct ps_
     if (!is_own(core, l, f->ranges[i].partition))
         return MR_OK;
     const enum mr_status status = ps_feature_make_range(f, (uint32_t)i, text);
+    if (l->block.is_copy && record->offset % each == 0)
+        ps_feature_reload_range(f, (uint32_t)i);
     return status == MR_OK
                ? ps_feature_load_range(f, (uint32_t)i, record->offset % each, bytes, record->bytes, text)
                : status;
@@ -139,9 +144,10 @@ static enum mr_status load_of_table(struct ps_core *core, const struct ps_move_l
 static enum mr_status load_record(struct ps_core *core, const struct ps_move_load *l,
                                   const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    const bool is_skipped = l->block.is_saved ? ps_record_feature_kind(record->kind) == 0 ||
-                                                    !ps_record_counts(record->kind, l->block.is_last)
-                                              : record->kind == PS_MOVE_RECORD;
+    const bool is_skipped = l->block.is_saved || l->block.is_copy
+                                ? ps_record_feature_kind(record->kind) == 0 ||
+                                      (l->block.is_saved && !ps_record_counts(record->kind, l->block.is_last))
+                                : record->kind == PS_MOVE_RECORD;
     if (is_skipped)
         return MR_OK;
     const bool is_of_table = record->kind == PS_RECORD_ROWS || record->kind == PS_RECORD_GONE ||
@@ -317,6 +323,8 @@ static void load_records(struct ps_core *core, void *arg)
     ps_ownership_arrive(&core->owns, &slice);
     r->status[core->index] = (r->is_saved ? ps_records_import_saved : ps_records_import)(
         &own, &slice, &others, r->collected->bytes, r->collected->byte_count);
+    if (core->copies != NULL)
+        ps_copies_note_all(core);
 }
 
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,

@@ -20,6 +20,9 @@ struct ps_move_block {
     /* of a checkpoint: it has records of other kinds, too, and of features that were dropped since */
     bool is_saved;
     bool is_last; /* then: of its last link (ps_record_counts()) */
+    /* of a copy (ps/move/copy_source.h): what it holds may have come before; a range's pieces come in
+     * order */
+    bool is_copy;
 };
 
 /* Has the cores load a block with records of these partitions, some ten microseconds at a time, and returns

@@ -17,6 +17,9 @@
 #include "dataplane/wire/format/move.h"
 #include "dataplane/wire/session/key_file.h"
 #include "ps/base/cpu_affinity.h"
+#include "ps/checkpoint/checkpoint_format.h"
+#include "ps/move/copy_shadow.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/load.h"
 
 #define BLOCK_MEMORY   (512u << 10) /* of the endpoint: two blocks of each of the source's cores, ... */
@@ -53,6 +56,13 @@ struct source_core {
     bool has_begun, is_first, is_through;
     bool is_refused; /* the last answer: not yet */
     struct ps_move_collected records;
+    struct core_stream {
+        uint8_t *bytes; /* of the stream, that are not loaded yet */
+        size_t count, room;
+        size_t whole;  /* those of complete records, which are loaded next, or now */
+        bool is_whole; /* its cursor is through, and what it gave is loaded */
+        struct ps_copy_shadow *shadow;
+    } stream; /* of a backup */
 };
 
 struct ps_migration_target {
@@ -81,7 +91,8 @@ static void target_set(struct ps_migration_target *t, enum ps_migration_state st
 {
     struct ps_migration_target_progress *p = &t->progress;
     pthread_mutex_lock(&t->lock);
-    const bool is_set = p->state == PS_MIGRATION_COPYING || p->state == PS_MIGRATION_FENCED;
+    const bool is_set = p->state == PS_MIGRATION_COPYING || p->state == PS_MIGRATION_FOLLOWING ||
+                        p->state == PS_MIGRATION_FENCED;
     if (is_set) {
         p->state = state;
         p->fenced_us = state == PS_MIGRATION_FENCED ? mr_clock_us() : p->fenced_us;
@@ -93,6 +104,8 @@ static void target_set(struct ps_migration_target *t, enum ps_migration_state st
 }
 
 /* ---- answers ---- */
+
+static bool stream_add(struct core_stream *stream, const uint8_t *bytes, size_t count);
 
 static void target_take_block(struct source_core *s, struct mr_call *call, const struct mr_message *reply)
 {
@@ -109,8 +122,11 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     if (words[MR_MOVE_STATE] == MR_MOVE_LOST)
         target_set(
             t, PS_MIGRATION_FAILED,
-            "the source cannot complete it: rows change faster than they are copied, or it lacks memory; "
-            "move fewer partitions at a time");
+            t->options.follows
+                ? "the source cannot complete it: it applies more than this node takes in, or lacks memory"
+                : "the source cannot complete it: rows change faster than they are copied, or it lacks "
+                  "memory; "
+                  "move fewer partitions at a time");
     s->is_refused = words[MR_MOVE_STATE] == MR_MOVE_NOT_READY;
     if (s->is_refused || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
         s->next_us = now_us + NOT_READY_US;
@@ -126,9 +142,14 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     s->is_first = s->block.is_first;
     s->is_through = words[MR_MOVE_STATE] == MR_MOVE_ALL;
     s->next_us = block->bytes > 0 ? now_us : now_us + (t->asks_for_fence ? FENCED_US : EMPTY_US);
-    s->position++;
+    s->position += t->options.follows ? block->bytes : 1;
     s->came_us = now_us;
-    s->answered = call;
+    s->answered = t->options.follows ? NULL : call;
+    if (t->options.follows) {
+        if (!stream_add(&s->stream, s->block.bytes, s->block.byte_count))
+            target_set(t, PS_MIGRATION_FAILED, "no memory left, or what the source sends is damaged");
+        mr_call_free(t->udp.ep, call);
+    }
     const uint64_t rate = t->options.bytes_per_s_max;
     t->next_us = (t->next_us > now_us ? t->next_us : now_us) +
                  (rate == 0 ? 0 : s->block.byte_count * UINT64_C(1000000) / rate);
@@ -165,7 +186,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 static void target_end_silence(struct ps_migration_target *t, const struct source_core *s, uint64_t now_us)
 {
     char text[PS_MOVE_TEXT_BYTES];
-    if (s->is_through || s->answered != NULL || s->loaded != NULL ||
+    if (s->is_through || s->answered != NULL || s->loaded != NULL || s->load != NULL ||
         now_us - s->came_us < t->options.silence_us)
         return;
     (void)snprintf(text, sizeof(text),
@@ -291,6 +312,182 @@ static void target_install(struct ps_migration_target *t)
     t->cores[0].next_us = 0;
 }
 
+/* ---- a backup ----
+ * What is asked for next says what is applied: nothing is asked for while a complete record is to be loaded. */
+
+/* The record at *at, which moves past it; false: there is none that is whole. */
+static bool stream_next(const struct core_stream *stream, size_t end, size_t *at, struct ps_record *out,
+                        const uint8_t **bytes)
+{
+    if (end - *at < sizeof(*out))
+        return false;
+    memcpy(out, stream->bytes + *at, sizeof(*out));
+    if (out->bytes > PS_COPY_RING_BYTES || ps_record_space(out->bytes) > end - *at)
+        return false;
+    *bytes = stream->bytes + *at + sizeof(*out);
+    *at += ps_record_space(out->bytes);
+    return true;
+}
+
+static bool stream_add(struct core_stream *stream, const uint8_t *bytes, size_t count)
+{
+    struct ps_record record = {0};
+    const uint8_t *content;
+    size_t at = stream->whole;
+    if (stream->count + count > stream->room) {
+        const size_t room = 2 * (stream->count + count);
+        uint8_t *more = realloc(stream->bytes, room);
+        if (more == NULL)
+            return false;
+        stream->bytes = more;
+        stream->room = room;
+    }
+    if (count > 0)
+        memcpy(stream->bytes + stream->count, bytes, count);
+    stream->count += count;
+    while (stream_next(stream, stream->count, &at, &record, &content))
+        if (record.kind == PS_COPY_END)
+            stream->whole = at;
+    return true;
+}
+
+/* What was loaded: its records of pushes and batches count now. */
+static bool stream_advance(struct core_stream *stream)
+{
+    struct ps_record record;
+    const uint8_t *bytes;
+    size_t at = 0, first = 0;
+    while (stream_next(stream, stream->whole, &at, &record, &bytes)) {
+        if (record.kind != PS_COPY_END)
+            continue;
+        const uint64_t number = record.offset;
+        size_t within = first;
+        while (within < at && stream_next(stream, at, &within, &record, &bytes)) {
+            stream->is_whole |= record.kind == PS_COPY_WHOLE;
+            if (ps_record_feature_kind(record.kind) == 0 && record.kind < PS_MOVE_RECORD &&
+                !ps_copy_shadow_take(stream->shadow, number, &record, bytes))
+                return false;
+        }
+        first = at;
+    }
+    stream->count -= stream->whole;
+    memmove(stream->bytes, stream->bytes + stream->whole, stream->count);
+    stream->whole = 0;
+    return true;
+}
+
+static void follow_begin_load(struct ps_migration_target *t, struct source_core *s)
+{
+    char text[PS_MOVE_TEXT_BYTES];
+    s->block.bytes = s->stream.bytes;
+    s->block.byte_count = (uint32_t)s->stream.whole;
+    s->block.is_first = false;
+    s->block.is_copy = true;
+    s->load_bytes = s->block.byte_count;
+    if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) != MR_OK)
+        target_set(t, PS_MIGRATION_FAILED, text);
+}
+
+static void follow_end_load(struct ps_migration_target *t, struct source_core *s)
+{
+    char text[PS_MOVE_TEXT_BYTES];
+    uint64_t rows = 0;
+    const enum mr_status status = ps_move_load_end(s->load, &rows, text);
+    s->load = NULL;
+    if (status != MR_OK)
+        target_set(t, PS_MIGRATION_FAILED, text);
+    else if (!stream_advance(&s->stream))
+        target_set(t, PS_MIGRATION_FAILED, "no memory left for what was applied, or its records are damaged");
+    pthread_mutex_lock(&t->lock);
+    t->progress.rows += rows;
+    t->progress.bytes += s->load_bytes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static bool follow_is_loading(const struct source_core *s)
+{
+    return s->load != NULL || s->stream.whole > 0;
+}
+
+static void follow_work(struct ps_migration_target *t, uint64_t now_us)
+{
+    bool is_whole = true;
+    uint64_t left = 0;
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        struct source_core *s = &t->cores[i];
+        if (s->load != NULL && ps_move_load_has_ended(s->load))
+            follow_end_load(t, s);
+        if (s->load == NULL && s->stream.whole > 0)
+            follow_begin_load(t, s);
+        if (!follow_is_loading(s))
+            target_ask_next(t, s, now_us);
+        target_end_silence(t, s, now_us);
+        is_whole &= s->stream.is_whole;
+        left += s->left_bytes;
+    }
+    pthread_mutex_lock(&t->lock);
+    t->progress.left_bytes = left;
+    const bool is_new = is_whole && t->progress.state == PS_MIGRATION_COPYING;
+    pthread_mutex_unlock(&t->lock);
+    if (is_new)
+        target_set(t, PS_MIGRATION_FOLLOWING, "");
+}
+
+/* When there will be something to be asked or loaded. */
+static uint64_t follow_next_us(const struct ps_migration_target *t)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        const struct source_core *s = &t->cores[i];
+        if (s->load != NULL ? ps_move_load_has_ended(s->load) : s->stream.whole > 0)
+            return 0;
+        if (s->load == NULL && s->asked == NULL && s->next_us < next_us)
+            next_us = s->next_us;
+    }
+    return next_us;
+}
+
+static void target_join(struct ps_migration_target *t)
+{
+    atomic_store(&t->stop, true);
+    if (t->has_thread)
+        (void)pthread_join(t->thread, NULL);
+    t->has_thread = false;
+}
+
+/* What one of the source's cores has sent, to the end of its last complete record. */
+static enum mr_status follow_finish(struct ps_migration_target *t, struct source_core *s)
+{
+    if (s->load == NULL && s->stream.whole > 0)
+        follow_begin_load(t, s);
+    if (s->load != NULL)
+        follow_end_load(t, s);
+    return t->progress.state == PS_MIGRATION_FOLLOWING ? MR_OK : MR_OUT_OF_MEMORY;
+}
+
+enum mr_status ps_migration_target_promote(struct ps_migration_target *t,
+                                           const struct ps_partition_set *partitions, char *text)
+{
+    target_join(t);
+    enum mr_status status = t->progress.state == PS_MIGRATION_FOLLOWING ? MR_OK : MR_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < t->core_count && status == MR_OK; i++)
+        status = follow_finish(t, &t->cores[i]);
+    for (uint32_t i = 0; i < t->core_count && status == MR_OK; i++) {
+        struct source_core *s = &t->cores[i];
+        const struct ps_partition_set set = ps_partitions_and(&s->partitions, partitions);
+        free(s->records.bytes);
+        if (!ps_copy_shadow_collect(s->stream.shadow, &s->records))
+            status = MR_NO_MEMORY;
+        else if (!ps_partitions_empty(&set))
+            status = ps_move_load_records(t->options.node, &set, &s->records, false, text);
+    }
+    if (status != MR_OK && t->progress.text[0] != '\0')
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", t->progress.text);
+    else if (status == MR_INVALID_ARGUMENT)
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "the copy was not complete");
+    return status;
+}
+
 /* ---- the thread ---- */
 
 /* Opens sessions to the source's cores at the address whose turn it is. */
@@ -342,6 +539,10 @@ static void target_work(struct ps_migration_target *t)
         t->address_at = (t->address_at + 1) % t->address_count;
         if (target_open_sessions(t) != MR_OK)
             target_set(t, PS_MIGRATION_FAILED, mr_status_text(MR_NO_MEMORY));
+    }
+    if (t->options.follows) {
+        follow_work(t, now_us);
+        return;
     }
     target_decide_fence(t, now_us);
     for (uint32_t i = 0; i < t->core_count; i++) {
@@ -400,7 +601,9 @@ static void *target_main(void *arg)
         uint64_t now_us = mr_clock_us();
         while (mr_udp_endpoint_send(&t->udp, now_us, SEGMENTS) && t->udp.next_us <= now_us)
             now_us = mr_clock_us();
-        const uint64_t work_us = progress.state == PS_MIGRATION_FAILED ? UINT64_MAX : target_next_us(t);
+        const uint64_t work_us = progress.state == PS_MIGRATION_FAILED ? UINT64_MAX
+                                 : t->options.follows                  ? follow_next_us(t)
+                                                                       : target_next_us(t);
         const uint64_t next_us = work_us < t->udp.next_us ? work_us : t->udp.next_us;
         now_us = mr_clock_us();
         struct pollfd fds[] = {
@@ -446,13 +649,17 @@ static enum mr_status target_open(struct ps_migration_target *t, char *text)
 {
     const struct mr_udp_options options = {0};
     const struct mr_address any = {.port = 0};
-    const struct ps_partition_set partitions = ps_migration_partitions(&t->options.migration);
+    const struct ps_partition_set partitions =
+        t->options.follows ? t->options.partitions : ps_migration_partitions(&t->options.migration);
     t->load_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->cores = calloc(t->core_count, sizeof(*t->cores));
     if (t->load_fd < 0 || t->cores == NULL)
         return MR_NO_MEMORY;
-    for (uint32_t i = 0; i < t->core_count; i++)
+    for (uint32_t i = 0; i < t->core_count; i++) {
         t->cores[i] = (struct source_core){.target = t, .position = 1};
+        if (t->options.follows && (t->cores[i].stream.shadow = ps_copy_shadow_create()) == NULL)
+            return MR_NO_MEMORY;
+    }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (ps_partitions_has(&partitions, p))
             ps_partitions_add(&t->cores[ps_node_core_of(t->core_count, p)].partitions, p);
@@ -503,13 +710,15 @@ void ps_migration_target_stop(struct ps_migration_target *t)
 {
     if (t == NULL)
         return;
-    atomic_store(&t->stop, true);
-    if (t->has_thread)
-        (void)pthread_join(t->thread, NULL);
+    target_join(t);
     for (uint32_t i = 0; i < t->core_count && t->cores != NULL; i++) {
         if (t->cores[i].loaded != NULL)
             target_end_load(t, &t->cores[i]);
+        if (t->cores[i].load != NULL)
+            follow_end_load(t, &t->cores[i]);
         free(t->cores[i].records.bytes);
+        free(t->cores[i].stream.bytes);
+        ps_copy_shadow_destroy(t->cores[i].stream.shadow);
     }
     if (t->cores != NULL)
         target_close_sessions(t);

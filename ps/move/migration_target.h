@@ -2,6 +2,10 @@
  * each of the source's cores over UDP, as a client does, and has this node's cores load them, a little at a
  * time. The node does not serve these partitions, and has no rows of them when it begins.
  *
+ * Or the target is a backup (replication = 2): it copies what the source's cores have, and then follows, for
+ * ever, what they apply, record after record (ps/move/copy_source.h), until it is promoted or the assignment
+ * ends.
+ *
  * The thread asks for the fence once little is left, and goes from copying to fenced, installed, or failed;
  * the control thread, which owns the migration, follows it there. */
 #ifndef PS_MIGRATION_TARGET_H
@@ -19,6 +23,9 @@ struct ps_migration_target_options {
     /* Its peer's address is HOST:PORT of the source's core 0; core i has that port plus i. Looked up on the
      * thread; of several addresses those are tried in turn until one answers. */
     struct ps_migration migration;
+    /* a backup: of these partitions, and move.id is the number of its assignment */
+    bool follows;
+    struct ps_partition_set partitions;
     uint64_t bytes_per_s_max; /* 0: no limit */
     uint64_t silence_us;      /* it fails when one of the source's cores sends no block for so long */
 };
@@ -38,6 +45,12 @@ enum mr_status ps_migration_target_start(const struct ps_migration_target_option
 /* Of an installed one: tells the source so, until it is stopped. The map may make this node the owner as soon
  * as the source knows, so the caller must be ready for it. Any thread. */
 void ps_migration_target_confirm(struct ps_migration_target *t);
+/* Of a backup whose source is gone: ends the thread, loads the records that have come as a whole, and has
+ * this node's cores take in what the source had recorded of these partitions. Errors as
+ * ps_move_load_records(), and MR_INVALID_ARGUMENT: it does not follow yet; `text` (PS_MOVE_TEXT_BYTES). Then
+ * the partitions must not be served. Not on a core's thread. */
+enum mr_status ps_migration_target_promote(struct ps_migration_target *t,
+                                           const struct ps_partition_set *partitions, char *text);
 /* Any thread. */
 void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out);
 /* Ends the thread, whatever it has come to. NULL is fine. Not on a core's thread. */

@@ -306,6 +306,10 @@ static bool follow_part(struct ps_cluster_save *s, struct ps_control *control)
         report_failed(s, s->cut, entry.status, entry.text);
         return true;
     }
+    if (s->copies_have != NULL && !s->copies_have(s->context, s->cut)) {
+        entry.state = PS_SAVE_WRITING; /* clients forget what is in it: backups must have that, too */
+        return follow_progress(s, &entry, bytes);
+    }
     const struct ps_hash hash = control->saves.chain.last_hash;
     s->part = (struct ps_cluster_cut_report){
         .id = s->cut, .status = MR_OK, .step = entry.step, .hash_low = hash.low, .hash_high = hash.high};

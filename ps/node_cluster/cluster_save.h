@@ -41,7 +41,9 @@ struct ps_cluster_save {
         uint64_t since_us;
     } stalls[PS_CLUSTER_NODES_MAX];
     uint64_t unknown_cut, unknown_since_us; /* since when the store has not said whether its file is there */
-    /* the control thread's own */
+    /* the control thread's own; NULL: there are no backups */
+    bool (*copies_have)(void *context, uint64_t cut); /* what the part has */
+    void *context;
     uint64_t number;   /* of the save that was asked for, in the node's list */
     uint64_t begun_us; /* when that was */
     bool is_cancelled; /* a client wants that to end */

@@ -176,7 +176,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
                                  .take_over_s = (uint32_t)c->node->config->cluster_take_over_s,
-                                 .replication = 1,
+                                 .replication = (uint32_t)c->node->config->cluster_replication,
                                  .drop_us = DROP_US,
                                  .room = c->room, /* a leader's view is whole */
                                  .may_not_take_over = c->save.commit == NULL,
@@ -329,6 +329,7 @@ void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeepe
     propose_use(c, view);
     propose_cut(c, view);
     propose_pass_on(c, view);
+    ps_node_cluster_propose_copies(c, view);
     if (!c->is_stopped && ps_node_cluster_next_migrations(c, view, &next))
         propose_map(c, view->map, &next);
 }

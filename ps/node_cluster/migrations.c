@@ -366,6 +366,7 @@ void ps_node_cluster_end_migrations(struct ps_node_cluster *c)
     ps_migration_target_stop(c->migrations.target);
     c->migrations.target = NULL;
     ps_node_cluster_end_take_over(c);
+    ps_node_cluster_end_copies(c);
 }
 
 /* ---- a core's thread ---- */

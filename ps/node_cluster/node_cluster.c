@@ -91,6 +91,7 @@ static void node_cluster_poll(void *context)
     struct ps_node_cluster *c = context;
     ps_node_cluster_apply_map(c);
     ps_node_cluster_poll_migrations(c);
+    ps_node_cluster_poll_copies(c);
     ps_node_cluster_poll_take_over(c);
     ps_node_cluster_poll_save(c); /* the previous migration has released the dirty bits */
     ps_node_cluster_answer_move(c);
@@ -99,7 +100,8 @@ static void node_cluster_poll(void *context)
 static bool node_cluster_is_waiting(void *context)
 {
     struct ps_node_cluster *c = context;
-    return c->load.waits || ps_node_cluster_is_migrating(c) || ps_node_cluster_is_taking_over(c);
+    return c->load.waits || ps_node_cluster_is_migrating(c) || ps_node_cluster_is_taking_over(c) ||
+           c->copies.waits;
 }
 
 static const struct ps_control_cluster_ops control_ops = {.write_catalog = write_catalog,
@@ -112,6 +114,11 @@ static const struct ps_control_cluster_ops control_ops = {.write_catalog = write
                                                           .save = ps_node_cluster_save,
                                                           .move = ps_node_cluster_move,
                                                           .show_moves = ps_node_cluster_show_moves};
+
+static bool copies_have(void *context, uint64_t cut)
+{
+    return ps_node_cluster_copies_have(context, cut);
+}
 
 /* ---- life ---- */
 
@@ -226,6 +233,8 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     }
     c->node = node;
     (void)snprintf(c->save.directory, sizeof(c->save.directory), "%s", node->config->checkpoint_directory);
+    c->save.copies_have = copies_have;
+    c->save.context = c;
     c->save.every_us = node->config->checkpoint_every_s * UINT64_C(1000000);
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
@@ -245,6 +254,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
         return NULL;
     }
     find_address(c);
+    (void)snprintf(c->options.self.host, sizeof(c->options.self.host), "%s", node->config->cluster_host);
     if (ps_control_join(node->control, c->options.self.name, &control_ops, c) != MR_OK) {
         fail(error, "no memory left");
         explicit_bzero(c->credentials, sizeof(c->credentials));

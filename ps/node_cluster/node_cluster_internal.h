@@ -12,6 +12,7 @@
 #include "ps/cluster/zookeeper.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/ownership.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/migration_target.h"
 #include "ps/move/take_over.h"
 #include "ps/node_cluster/cluster_load.h"
@@ -60,6 +61,45 @@ struct ps_node_take_over {
     uint64_t reported_us; /* when the entry was last compared with the memory that is free */
 };
 
+#define PS_NODE_COPIES_MAX PS_COPY_SOURCES_MAX
+
+/* Copies of this node's partitions, and those that it keeps of others (copies.c): by their assignments'
+ * numbers. */
+struct ps_node_copies {
+    /* with the lock of the node's cluster: what the map is to say of the backups of this node's partitions */
+    uint32_t wish_count;
+    struct ps_copies_wish {
+        uint64_t id;
+        bool is_in_sync;
+    } wishes[PS_NODE_COPIES_MAX];
+    /* the control thread's own */
+    bool waits;   /* something is to be looked at soon */
+    uint64_t cut; /* of which cut_end are the ends */
+    uint32_t feed_count, follower_count;
+    struct ps_copies_feed {
+        uint64_t id;
+        struct ps_partition_set partitions;
+        bool is_begun, said;            /* on the cores; the log has why it cannot */
+        bool lags;                      /* when it was looked at last */
+        uint64_t applied, moved_us;     /* by the backup, of all cores; since when it has not gone on */
+        uint64_t retry_us;              /* it does not begin before */
+        uint64_t cut_end[DP_CORES_MAX]; /* of the streams, at the last part of a checkpoint */
+        struct ps_copy_status *status;  /* by core */
+    } feeds[PS_NODE_COPIES_MAX];
+    struct ps_copies_follower {
+        uint64_t id;
+        struct ps_partition_set partitions;
+        struct ps_cluster_node peer; /* the owner */
+        enum {
+            PS_FOLLOWER_CLEANS, /* what the cores still have of the partitions is being freed */
+            PS_FOLLOWER_COPIES,
+            PS_FOLLOWER_FOLLOWS
+        } state;
+        struct ps_migration_target *target; /* NULL: none */
+        uint64_t retry_us;
+    } followers[PS_NODE_COPIES_MAX];
+};
+
 struct ps_node_cluster {
     struct ps_node *node;
     char credentials[PS_NODE_CLUSTER_CREDENTIALS_BYTES];
@@ -98,6 +138,7 @@ struct ps_node_cluster {
     bool said_superseded;
     struct ps_cluster_load load;
     struct ps_node_take_over take_over;
+    struct ps_node_copies copies;
 };
 
 /* ---- membership.c ---- */
@@ -133,6 +174,17 @@ void ps_node_cluster_poll_take_over(struct ps_node_cluster *c);
 bool ps_node_cluster_is_taking_over(struct ps_node_cluster *c);
 /* After the control thread has ended. */
 void ps_node_cluster_end_take_over(struct ps_node_cluster *c);
+
+/* copies.c: begins, follows and ends copies, and has the owner say which are in sync. */
+void ps_node_cluster_poll_copies(struct ps_node_cluster *c);
+/* Takes in what this node has kept of partitions that are its own now: before the cores are told. */
+void ps_node_cluster_promote_copies(struct ps_node_cluster *c);
+/* Has each backup that is in sync, or may be, what this node's part of the cut has? */
+bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut);
+/* After the control thread has ended. */
+void ps_node_cluster_end_copies(struct ps_node_cluster *c);
+/* The coordinator's thread; caller holds c->lock: the map that says which backups are in sync. */
+void ps_node_cluster_propose_copies(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
 
 /* node_save.c: begins, follows and ends this node's part of the cluster's checkpoint. */
 void ps_node_cluster_poll_save(struct ps_node_cluster *c);

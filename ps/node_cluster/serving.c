@@ -181,6 +181,7 @@ static void tell_changes(struct ps_node_cluster *c, struct ps_cluster_info *info
     struct ps_control *control = c->node->control;
     char text[PS_CORE_TEXT_BYTES] = "";
     ps_control_cluster_sync(control); /* what came with the map says which features are to be loaded */
+    ps_node_cluster_promote_copies(c);
     load_own(c);
     pthread_mutex_lock(&c->lock);
     const bool has_all = find_owned(c) && c->features_session != 0;

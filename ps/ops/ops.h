@@ -224,6 +224,10 @@ bool ps_push_touch(const struct ps_op *op, const struct ps_pieces *pieces);
  * mr_reply_later() keeps. */
 void ps_push_begin(const struct ps_op *op);
 void ps_push_end(const struct ps_op *op);
+/* While core->copies is not NULL: the push is applied, and backups are told (ps/move/copy_source.h); before
+ * that, that it has changed these pieces of a variable. */
+void ps_push_copy(const struct ps_op *op);
+void ps_push_copy_pieces(const struct ps_op *op, const struct ps_pieces *pieces);
 /* Whether a push that was applied in part was applied in this partition. */
 bool ps_push_has(const struct ps_op *op, uint32_t partition);
 /* Whether the push in flight is of a batch of this stream. */

@@ -1,6 +1,7 @@
 /* Partitions on their way to another node: a block for it. */
 #include "dataplane/wire/format/move.h"
 #include "ps/node_cluster/node_cluster.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/migration_source.h"
 #include "ps/ops/ops.h"
 
@@ -23,7 +24,8 @@ static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes
 {
     const struct read *read = state;
     struct ps_migration_block block;
-    if (!ps_migration_source_read(op->core, read->move, read->position, budget_bytes, &block))
+    if (!(ps_copy_source_is(op->core, read->move) ? ps_copy_source_read : ps_migration_source_read)(
+            op->core, read->move, read->position, budget_bytes, &block))
         return false;
     ops_move_answer(op, &block);
     return true;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "ps/core/push_log.h"
+#include "ps/move/copy_source.h"
 #include "ps/ops/ops.h"
 
 #define PS_PUSH_PARTS_MAX (MR_TENSORS_MAX / 2)
@@ -188,6 +189,23 @@ void ps_push_end(const struct ps_op *op)
         op->core->counters.pushes_skipped += ps_pushes_finish(op->core->pushes, &id);
 }
 
+__attribute__((cold, noinline)) void ps_push_copy(const struct ps_op *op)
+{
+    const struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0)
+        ps_copies_note_push(op->core, id.uuid, id.stream_id);
+    ps_copies_note_client(op->core, op->request->client_uuid);
+    ps_copies_record(op->core);
+}
+
+void ps_push_copy_pieces(const struct ps_op *op, const struct ps_pieces *pieces)
+{
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run))
+        ps_copies_note_range(op->core, pieces->variable->id, run.range);
+}
+
 bool ps_push_has(const struct ps_op *op, uint32_t partition)
 {
     struct ps_push_id id = id_of(op);
@@ -217,6 +235,8 @@ static void skip_numbers(const struct ps_op *op)
         ps_hold_back(op, &op->core->counters.pushes_waiting);
         return;
     }
+    if (op->core->copies != NULL)
+        ps_push_copy(op);
     ps_push_log_numbers(op, from);
     if (ps_push_log_reply(op, NULL, 0))
         ps_push_log_answer(op);
@@ -408,8 +428,10 @@ static void report_counts(const struct ps_op *op, const struct ps_push *push)
 /* Nothing can refuse the push any more: it keeps its room, and is in flight until push_apply() is through. */
 static void push_start(const struct ps_op *op, struct ps_push *push)
 {
-    if (is_in_slices(op))
+    if (is_in_slices(op)) {
         op->core->save.reserved_bytes = push->room_bytes;
+        op->core->push_is_open = true;
+    }
     ps_push_begin(op);
     push->is_begun = true;
 }
@@ -568,8 +590,10 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
         if (!(part->feature->table != NULL ? apply_table : apply_variable)(op, push, budget_bytes))
             return false;
     }
-    if (is_in_slices(op))
+    if (is_in_slices(op)) {
         op->core->save.reserved_bytes = 0;
+        op->core->push_is_open = false;
+    }
     ps_note_push(op);
     ps_push_end(op);
     report_counts(op, push);
@@ -704,6 +728,17 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
     return PS_CHECK_GOOD;
 }
 
+/* The node's backups are told of a push that was applied. */
+static __attribute__((cold, noinline)) void push_copy(const struct ps_op *op, const struct ps_push *push)
+{
+    for (uint32_t i = 0; i < push->part_count; i++)
+        if (push->parts[i].feature->table == NULL)
+            ps_push_copy_pieces(op, &push->parts[i].pieces);
+    if (push->batch != NULL)
+        ps_copies_note_batches(op->core, mr_batch_stream(push->batch->id));
+    ps_push_copy(op);
+}
+
 static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct ps_push *push = state;
@@ -714,6 +749,8 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     }
     if (!push_apply(op, push, &budget_bytes))
         return false;
+    if (__builtin_expect(op->core->copies != NULL, 0))
+        push_copy(op, push);
     push_end(op, push);
     return true;
 }
@@ -851,6 +888,8 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     ps_applied_batches_add(core->applied, push->batch->id);
     ps_partials_remove(&core->partials, push->batch->id); /* not before: its record may move meanwhile */
     core->counters.batches_applied++;
+    if (__builtin_expect(core->copies != NULL, 0))
+        push_copy(op, push);
     push_end(op, push);
     ps_batch_unpin(core->batches, push->batch);
     return true;
@@ -890,6 +929,8 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
         ps_batch_remove(op->core->batches, again);
     ps_push_begin(op);
     ps_push_end(op);
+    if (op->core->copies != NULL)
+        ps_push_copy(op);
     ps_push_log_numbers(op, id_of(op).number);
     ps_push_log_answer(op);
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "ps/core/push_log.h"
+#include "ps/move/copy_source.h"
 #include "ps/ops/ops.h"
 
 /* The stream's number in tensor 0; false: refused. */
@@ -61,6 +62,8 @@ bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_pl
         return ps_refuse(op, status, "no memory for the record of stream %u: see millrace ctl forget-stream",
                          stream);
     }
+    if (op->core->copies != NULL)
+        ps_copies_note_batches(op->core, stream);
     if (is_new)
         ps_push_log_plan(op->core, stream, plan);
     return true;
@@ -153,6 +156,8 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
         stream = (uint32_t)ps_tensor_u64(&op.tensors[0], i);
         ps_applied_batches_forget(op.core->applied, stream);
         ps_partials_forget(&op.core->partials, stream);
+        if (op.core->copies != NULL)
+            ps_copies_note_batches(op.core, stream);
     }
     ps_push_log_forget(op.core, op.tensors[0].data, count);
     if (ps_push_log_reply(&op, NULL, 0))

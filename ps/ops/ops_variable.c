@@ -71,6 +71,10 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     ops_variable_set(&op, &pieces, partly);
     ps_note_push(&op);
     ps_push_end(&op);
+    if (op.core->copies != NULL) {
+        ps_push_copy_pieces(&op, &pieces);
+        ps_push_copy(&op);
+    }
     ps_push_log_push(&op, NULL, 1);
     ps_push_log_answer(&op);
 }

@@ -168,7 +168,8 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
     f->in_cut = f->table != NULL;
     f->cut_range = 0;
     for (uint32_t i = 0; i < f->range_count; i++) {
-        f->ranges[i].in_cut = f->ranges[i].variable != NULL;
+        f->ranges[i].in_cut =
+            f->ranges[i].variable != NULL && !ps_partitions_has(&f->core->followed, f->ranges[i].partition);
         f->ranges[i].cut_bytes = 0;
     }
     if (f->table == NULL)

@@ -5,6 +5,7 @@
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
 #include "ps/move/cleanup.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/migration_source.h"
 #include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
@@ -75,6 +76,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_pending_free_end(core);
     ps_drop_answers(core);
     ps_migration_source_end(core, 0);
+    ps_copy_source_end(core, 0);
     ps_coop_tasks_free(&core->coop_tasks);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);

@@ -2,7 +2,11 @@
  *
  * MOVE_READ is how the target reads a move from each of the source's cores, block after block. A block holds
  * records (ps/checkpoint/checkpoint.h), each with its bytes, padded to 8. A block that is asked for once more
- * is the same one. */
+ * is the same one.
+ *
+ * Likewise a backup reads what it follows (ps/move/copy_source.h): the move is then the number of its
+ * assignment, the position that of a byte, before which it has applied everything, and the answer has what
+ * follows, or nothing yet. */
 #ifndef MR_MOVE_H
 #define MR_MOVE_H
 

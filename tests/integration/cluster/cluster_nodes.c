@@ -164,7 +164,7 @@ static void cluster_nodes_keep(void *context, const struct mr_message *answer)
 {
     struct cluster_shown *out = context;
     assert_int_in_range(answer->preamble.tensor_count, 2 + MR_CLUSTER_TENSORS,
-                        2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS);
+                        2 + MR_CLUSTER_TENSORS + MR_CLUSTER_RESTORED_TENSORS + MR_CLUSTER_COPIES_TENSORS);
     out->core_count = *(const uint32_t *)answer->tensors[0].data;
     memcpy(out->words, answer->tensors[2].data, sizeof(out->words));
     out->node_count = answer->tensors[3].dims[0];

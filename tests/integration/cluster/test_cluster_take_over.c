@@ -1,14 +1,18 @@
 /* Nodes of a cluster die and stay dead: the others go on with their partitions from the cluster's checkpoint,
- * and a client that waits for each answer ends with the bits that it would have had without. */
+ * or, with replication 2, from copies, and a client that waits for each answer ends with the bits that it
+ * would have had without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <glob.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
@@ -31,7 +35,8 @@ static char *directory, servers[96];
 struct trainer {
     struct mr_client *client;
     uint32_t table, variable;
-    uint64_t keys[KEYS], step;
+    uint64_t keys[KEYS];
+    _Atomic uint64_t step;
     float rows[KEYS][DIM], values[VALUES]; /* what SGD makes of them */
 };
 
@@ -118,21 +123,35 @@ static void save(const struct trainer *t)
     WAIT_UNTIL(checkpoints() > before);
 }
 
-static int start_all(void **state)
+static int start_nodes(const char *of_cluster)
 {
-    char settings[300];
-    (void)state;
+    char settings[400];
     directory = temporary_directory_make();
     zookeeper_server_create(&server);
     (void)snprintf(settings, sizeof(settings),
-                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 2000\ntake_over_s = 1\n"
+                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 2000\n%s"
                    "[checkpoint]\ndirectory = %s\nevery_s = 0\nkeep = 10\n",
-                   server.port, NODES, directory);
-    for (uint32_t i = 0; i < NODES; i++)
-        cluster_node_create(&nodes[i], millraced, i, settings);
+                   server.port, NODES, of_cluster, directory);
+    for (uint32_t i = 0; i < NODES; i++) {
+        char own[440]; /* as if each was a machine of its own */
+        (void)snprintf(own, sizeof(own), "host = h%u\n%s", i, settings);
+        cluster_node_create(&nodes[i], millraced, i, own);
+    }
     (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", nodes[0].port,
                    nodes[1].port, nodes[2].port);
     return 0;
+}
+
+static int start_all(void **state)
+{
+    (void)state;
+    return start_nodes("take_over_s = 1\n");
+}
+
+static int start_copies(void **state)
+{
+    (void)state;
+    return start_nodes("take_over_s = 0\nreplication = 2\n");
 }
 
 static int end_all(void **state)
@@ -185,15 +204,82 @@ static void nodes_die_and_training_goes_on(void **state)
     mr_client_destroy(t.client);
 }
 
+static bool has_copies(const struct cluster_shown *s)
+{
+    return (s->words[MR_CLUSTER_TOLERANCE] & ((1u << MR_TOLERANCE_NODE_SHIFT) - 1)) == MR_TOLERATES_ONE;
+}
+
+/* Kills a node once the trainer has come to a step, while it goes on. */
+struct killer {
+    const struct trainer *trainer;
+    uint64_t step, killed_us;
+    struct cluster_node *node;
+};
+
+static void *killer_main(void *arg)
+{
+    struct killer *k = arg;
+    while (atomic_load(&k->trainer->step) < k->step)
+        (void)sched_yield();
+    cluster_node_kill(k->node);
+    k->killed_us = mr_clock_us();
+    return NULL;
+}
+
+static void push_and_kill(struct trainer *t, struct cluster_node *node)
+{
+    struct killer k = {.trainer = t, .step = t->step + 5, .node = node};
+    uint64_t longest_us = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, killer_main, &k), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        const uint64_t now_us = mr_clock_us();
+        push(t, 2);
+        longest_us = mr_clock_us() - now_us > longest_us ? mr_clock_us() - now_us : longest_us;
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    print_message("the longest push took %u ms\n", (unsigned)(longest_us / 1000));
+}
+
+/* There is no checkpoint at all: each node goes on from what it has kept of the one that dies. */
+static void backups_go_on(void **state)
+{
+    static struct trainer t;
+    static struct cluster_shown shown;
+    struct mr_replay_info info;
+    (void)state;
+    trainer_begin(&t);
+    push(&t, 10);
+    cluster_node_wait(&nodes[0], &shown, has_copies, "each partition has a copy that is in sync");
+    push(&t, 10);
+    push_and_kill(&t, &nodes[1]);
+    trainer_check(&t);
+    assert_int_equal(mr_client_core_count(t.client), (NODES - 1) * CLUSTER_NODE_CORES);
+    assert_true(cluster_node_says(&nodes[0], "go on here from the copy"));
+    assert_true(cluster_node_says(&nodes[2], "go on here from the copy"));
+    cluster_node_wait(&nodes[0], &shown, has_copies, "each partition has a copy again");
+    push(&t, 3);
+    save(&t);
+    push(&t, 3);
+    push_and_kill(&t, &nodes[0]);
+    trainer_check(&t);
+    mr_client_replay_info(t.client, &info);
+    assert_int_equal(info.dropped, 0);
+    mr_client_destroy(t.client);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nodes_die_and_training_goes_on)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nodes_die_and_training_goes_on, start_all, end_all),
+        cmocka_unit_test_setup_teardown(backups_go_on, start_copies, end_all)};
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
         return 2;
     }
     millraced = argv[1];
+    cmocka_set_test_filter(getenv("MILLRACE_TEST"));
     zookeeper_server_require();
     cluster_nodes_isolate();
-    return cluster_nodes_end(cmocka_run_group_tests(tests, start_all, end_all));
+    return cluster_nodes_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -386,7 +386,8 @@ static void test_a_target_ends_as_the_map_says(void **state)
     const uint64_t second = map.moves[0].id;
     take();
     for (uint32_t i = PS_MIGRATION_CLEANUP; i <= PS_MIGRATION_INSTALLED; i++)
-        assert_int_equal(ps_member_migrate(&m, second, i, 0), i != PS_MIGRATION_FENCING);
+        if (i != PS_MIGRATION_FOLLOWING) /* a backup's */
+            assert_int_equal(ps_member_migrate(&m, second, i, 0), i != PS_MIGRATION_FENCING);
     arrived = true;
     assert_true(ps_cluster_map_finish_move(&map, second));
     take();

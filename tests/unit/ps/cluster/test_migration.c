@@ -28,17 +28,30 @@ TEST(test_each_role_has_its_way)
     }
 }
 
+/* A target that follows never asks for the fence: its source is gone when it becomes the owner. */
+TEST(test_a_backup_follows)
+{
+    assert_true(may(PS_MIGRATION_TARGET, PS_MIGRATION_COPYING, PS_MIGRATION_FOLLOWING));
+    for (uint32_t to = 0; to < PS_MIGRATION_STATES; to++) {
+        assert_false(may(PS_MIGRATION_SOURCE, to, PS_MIGRATION_FOLLOWING));
+        assert_int_equal(may(PS_MIGRATION_TARGET, PS_MIGRATION_FOLLOWING, to),
+                         to == PS_MIGRATION_DONE || to == PS_MIGRATION_FAILED ||
+                             to == PS_MIGRATION_CANCELLED);
+    }
+}
+
 TEST(test_the_map_ends_it_whatever_it_does)
 {
-    static const char *const texts[PS_MIGRATION_STATES] = {
-        "waiting", "cleanup", "copying", "fencing", "fenced", "installed", "failed", "cancelled", "done"};
+    static const char *const texts[PS_MIGRATION_STATES] = {"waiting",   "cleanup", "copying",   "following",
+                                                           "fencing",   "fenced",  "installed", "failed",
+                                                           "cancelled", "done"};
     for (uint32_t s = 0; s < PS_MIGRATION_STATES; s++) {
         const struct ps_migration m = {.state = s};
         const bool has_ended = ps_migration_has_ended(&m);
         assert_string_equal(ps_migration_state_text(s), texts[s]);
         assert_int_equal(has_ended, s >= PS_MIGRATION_CANCELLED);
         assert_int_equal(may(PS_MIGRATION_SOURCE, s, PS_MIGRATION_CANCELLED),
-                         !has_ended && s != PS_MIGRATION_CLEANUP);
+                         !has_ended && s != PS_MIGRATION_CLEANUP && s != PS_MIGRATION_FOLLOWING);
         assert_int_equal(may(PS_MIGRATION_TARGET, s, PS_MIGRATION_CANCELLED),
                          !has_ended && s != PS_MIGRATION_FENCING);
         for (uint32_t to = 0; to < PS_MIGRATION_STATES && (has_ended || s == PS_MIGRATION_FAILED); to++)

@@ -1,0 +1,571 @@
+/* Copies of partitions on other nodes (replication = 2), on the control thread: what the cores tell the
+ * backups of this node's partitions, what this node keeps as a backup of others, and its promotion. Which
+ * there are stands in the map (ps/cluster/copies.h), by the numbers of their assignments.
+ *
+ * The owner alone says whether a backup is in sync. It says so once the backup has what its cores had and
+ * what they have applied since, up to its last part of a checkpoint. A backup that falls behind by more than
+ * a ring, or does not go on, is left alone: pushes go on at once, the map is changed, and only then the
+ * backup may begin again. Until then it has an older state that the cores had between two calls, with which
+ * it can be promoted: clients send what it lacks again, and what is in a checkpoint it has. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/bytes.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/plural.h"
+#include "ps/cluster/copies.h"
+#include "ps/move/cleanup.h"
+#include "ps/move/copy_source.h"
+#include "ps/node_cluster/node_cluster_internal.h"
+
+#define SILENCE_US UINT64_C(10000000) /* of the owner: then the copy is begun again */
+#define STALL_US   UINT64_C(5000000)  /* a backup that has not gone on for longer is left alone */
+#define RETRY_US   UINT64_C(1000000)  /* after a failure */
+
+/* ---- on the cores ---- */
+
+struct copies_order {
+    uint64_t id;
+    struct ps_partition_set partitions;
+    struct ps_copy_status *status; /* by core */
+    _Atomic bool has_failed, has_left;
+};
+
+static void copies_feed_begin(struct ps_core *core, void *arg)
+{
+    struct copies_order *order = arg;
+    if (ps_copy_source_begin(core, order->id, &order->partitions, PS_COPY_RING_BYTES,
+                             &order->status[core->index]) != MR_OK)
+        atomic_store(&order->has_failed, true);
+}
+
+static void copies_feed_end(struct ps_core *core, void *arg)
+{
+    const struct copies_order *order = arg;
+    ps_copy_source_end(core, order->id);
+}
+
+static void copies_feed_narrow(struct ps_core *core, void *arg)
+{
+    const struct copies_order *order = arg;
+    ps_copy_source_narrow(core, order->id, &order->partitions);
+}
+
+static void copies_clean(struct ps_core *core, void *arg)
+{
+    const struct copies_order *order = arg;
+    ps_core_follow(core, &order->partitions, false);
+    ps_cleanup_add(core, &order->partitions);
+}
+
+static void copies_look(struct ps_core *core, void *arg)
+{
+    struct copies_order *order = arg;
+    if (ps_cleanup_has(core, &order->partitions))
+        atomic_store(&order->has_left, true);
+}
+
+static void copies_follow(struct ps_core *core, void *arg)
+{
+    const struct copies_order *order = arg;
+    ps_core_follow(core, &order->partitions, true);
+}
+
+/* They are this node's own: the next part of a checkpoint has them, too. */
+static void copies_adopt(struct ps_core *core, void *arg)
+{
+    const struct copies_order *order = arg;
+    ps_core_follow(core, &order->partitions, false);
+    ps_save_marks_lost(core);
+}
+
+static void clean_partitions(struct ps_node_cluster *c, const struct ps_partition_set *partitions)
+{
+    struct copies_order order = {.partitions = *partitions};
+    if (!ps_partitions_empty(partitions))
+        ps_node_each_core(c->node, copies_clean, &order);
+}
+
+static uint32_t partition_count(const struct ps_partition_set *set)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PS_PARTITION_WORDS; i++)
+        count += (uint32_t)__builtin_popcountll(set->words[i]);
+    return count;
+}
+
+/* ---- what the map says ---- */
+
+/* The assignments that concern this node, as owner or as backup. */
+struct copies_wanted {
+    uint32_t count;
+    struct copies_assignment {
+        uint64_t id;
+        uint32_t peer;            /* index of the map's nodes: the backup, or the owner */
+        bool is_in_sync, is_told; /* by the map; it may be so, and this node does not know it */
+        struct ps_partition_set partitions;
+    } items[PS_NODE_COPIES_MAX];
+};
+
+static struct copies_assignment *wanted_find(struct copies_wanted *w, uint64_t id)
+{
+    for (uint32_t i = 0; i < w->count; i++)
+        if (w->items[i].id == id)
+            return &w->items[i];
+    return NULL;
+}
+
+/* Beyond PS_NODE_COPIES_MAX none is looked after: the map shows that they are not in sync. */
+static void wanted_add(struct copies_wanted *w, const struct ps_member *m, uint32_t slot, uint32_t peer)
+{
+    struct copies_assignment *a = wanted_find(w, m->map.backup_grant[slot]);
+    if (a == NULL && w->count == PS_NODE_COPIES_MAX)
+        return;
+    if (a == NULL) {
+        a = &w->items[w->count++];
+        *a = (struct copies_assignment){.id = m->map.backup_grant[slot], .peer = peer};
+    }
+    a->is_in_sync |= m->map.in_sync[slot];
+    a->is_told |= ps_member_answer_waits(m, slot);
+    ps_partitions_add(&a->partitions, ps_cluster_slot(slot));
+}
+
+/* Caller holds c->lock. */
+static void wanted_find_all(const struct ps_member *m, struct copies_wanted *feeds,
+                            struct copies_wanted *followers)
+{
+    const struct ps_cluster_map *map = &m->map;
+    feeds->count = followers->count = 0;
+    for (uint32_t slot = 0; slot < map->partition_count && m->index != PS_CLUSTER_NO_NODE; slot++) {
+        if (map->backup[slot] == PS_CLUSTER_NO_NODE || map->owner[slot] == PS_CLUSTER_NO_NODE)
+            continue;
+        if (map->owner[slot] == m->index && m->have[slot] == map->grant[slot])
+            wanted_add(feeds, m, slot, map->backup[slot]);
+        else if (map->backup[slot] == m->index)
+            wanted_add(followers, m, slot, map->owner[slot]);
+    }
+}
+
+/* ---- the owner ---- */
+
+/* Notes what the map is to say; the coordinator's thread proposes it. */
+static void feed_wish(struct ps_node_cluster *c, uint64_t id, bool is_in_sync)
+{
+    struct ps_node_copies *n = &c->copies;
+    uint32_t at = 0;
+    pthread_mutex_lock(&c->lock);
+    while (at < n->wish_count && n->wishes[at].id != id)
+        at++;
+    const bool is_new = at == n->wish_count || n->wishes[at].is_in_sync != is_in_sync;
+    if (at < PS_NODE_COPIES_MAX)
+        n->wishes[at] = (struct ps_copies_wish){id, is_in_sync};
+    n->wish_count += at == n->wish_count && at < PS_NODE_COPIES_MAX;
+    pthread_mutex_unlock(&c->lock);
+    if (is_new)
+        ps_node_cluster_wake(c);
+}
+
+static bool feed_start(struct ps_node_cluster *c, struct ps_copies_feed *f)
+{
+    struct copies_order order = {.id = f->id, .partitions = f->partitions, .status = f->status};
+    memset(f->status, 0, c->node->core_count * sizeof(*f->status));
+    memset(f->cut_end, 0, sizeof(f->cut_end));
+    f->lags = false;
+    ps_node_each_core(c->node, copies_feed_begin, &order);
+    f->is_begun = !order.has_failed;
+    if (f->is_begun)
+        return true;
+    ps_node_each_core(c->node, copies_feed_end, &order);
+    f->retry_us = mr_clock_us() + RETRY_US;
+    if (!f->said)
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_no_memory",
+                    "cluster %s: no memory to tell the backup of %u partition%s what changes",
+                    c->options.cluster, partition_count(&f->partitions),
+                    mr_plural(partition_count(&f->partitions)));
+    f->said = true;
+    return false;
+}
+
+static void feed_stop(struct ps_node_cluster *c, struct ps_copies_feed *f)
+{
+    struct copies_order order = {.id = f->id};
+    if (f->is_begun)
+        ps_node_each_core(c->node, copies_feed_end, &order);
+    f->is_begun = false;
+}
+
+/* Has the backup applied all that was there at this node's last part of a checkpoint? */
+static bool feed_has_cut(const struct ps_node_cluster *c, const struct ps_copies_feed *f)
+{
+    for (uint32_t i = 0; i < c->node->core_count; i++)
+        if (atomic_load_explicit(&f->status[i].applied, memory_order_relaxed) < f->cut_end[i])
+            return false;
+    return true;
+}
+
+/* What the cores say of it together. */
+static enum ps_copy_state feed_state(const struct ps_node_cluster *c, struct ps_copies_feed *f)
+{
+    bool follows = true, repeats = false, is_lost = false;
+    uint64_t applied = 0, end = 0;
+    const uint64_t now_us = mr_clock_us();
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        const uint32_t state = atomic_load_explicit(&f->status[i].state, memory_order_acquire);
+        follows &= state == PS_COPY_FOLLOWS;
+        repeats |= state == PS_COPY_REPEATS;
+        is_lost |= state == PS_COPY_LOST;
+        applied += atomic_load_explicit(&f->status[i].applied, memory_order_relaxed);
+        end += atomic_load_explicit(&f->status[i].end, memory_order_relaxed);
+    }
+    if (applied != f->applied || !f->lags)
+        f->moved_us = now_us;
+    f->applied = applied;
+    f->lags = applied != end;
+    if (is_lost || (follows && f->lags && now_us - f->moved_us > STALL_US))
+        return PS_COPY_LOST;
+    return repeats ? PS_COPY_REPEATS : follows ? PS_COPY_FOLLOWS : PS_COPY_FORMS;
+}
+
+/* True: it is to be looked at again soon. */
+static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const struct copies_assignment *a)
+{
+    if (!f->is_begun)
+        return mr_clock_us() < f->retry_us || !feed_start(c, f);
+    const enum ps_copy_state state = feed_state(c, f);
+    if (state == PS_COPY_FORMS)
+        return false;
+    if (state == PS_COPY_FOLLOWS) {
+        if (!a->is_in_sync && feed_has_cut(c, f))
+            feed_wish(c, f->id, true);
+        return !a->is_in_sync;
+    }
+    if (a->is_told) { /* what it lacks is not to be dropped before the map says so */
+        feed_wish(c, f->id, false);
+        return true;
+    }
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
+                "cluster %s: the backup of %u partition%s %s: the copy begins again", c->options.cluster,
+                partition_count(&a->partitions), mr_plural(partition_count(&a->partitions)),
+                state == PS_COPY_LOST ? "has fallen behind" : "has lost what it had");
+    feed_stop(c, f);
+    return !feed_start(c, f);
+}
+
+static struct ps_copies_feed *feed_add(struct ps_node_cluster *c, const struct copies_assignment *a)
+{
+    struct ps_node_copies *n = &c->copies;
+    struct ps_copies_feed *f = &n->feeds[n->feed_count];
+    struct ps_copy_status *status = calloc(c->node->core_count, sizeof(*status));
+    if (n->feed_count == PS_NODE_COPIES_MAX || status == NULL) {
+        free(status);
+        return NULL;
+    }
+    n->feed_count++;
+    *f = (struct ps_copies_feed){.id = a->id, .partitions = a->partitions, .status = status};
+    return f;
+}
+
+static struct ps_copies_feed *feed_find(struct ps_node_copies *n, uint64_t id)
+{
+    for (uint32_t i = 0; i < n->feed_count; i++)
+        if (n->feeds[i].id == id)
+            return &n->feeds[i];
+    return NULL;
+}
+
+/* An assignment's number is never used again: its partitions become fewer, if they change. */
+static void feed_match(struct ps_node_cluster *c, struct ps_copies_feed *f, const struct copies_assignment *a)
+{
+    struct copies_order order = {.id = f->id, .partitions = a->partitions};
+    if (memcmp(&f->partitions, &a->partitions, sizeof(f->partitions)) == 0)
+        return;
+    f->partitions = a->partitions;
+    if (f->is_begun)
+        ps_node_each_core(c->node, copies_feed_narrow, &order);
+}
+
+static bool work_feeds(struct ps_node_cluster *c, struct copies_wanted *wanted)
+{
+    struct ps_node_copies *n = &c->copies;
+    bool waits = false;
+    for (uint32_t i = n->feed_count; i-- > 0;) {
+        if (wanted_find(wanted, n->feeds[i].id) != NULL)
+            continue;
+        feed_stop(c, &n->feeds[i]);
+        free(n->feeds[i].status);
+        n->feeds[i] = n->feeds[--n->feed_count];
+    }
+    for (uint32_t i = 0; i < wanted->count; i++) {
+        const struct copies_assignment *a = &wanted->items[i];
+        struct ps_copies_feed *f = feed_find(n, a->id);
+        if (f == NULL && (f = feed_add(c, a)) == NULL)
+            continue;
+        feed_match(c, f, a);
+        waits |= feed_work(c, f, a);
+    }
+    return waits;
+}
+
+bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
+{
+    struct ps_node_copies *n = &c->copies;
+    struct copies_wanted feeds, followers;
+    bool have = true;
+    pthread_mutex_lock(&c->lock);
+    wanted_find_all(&c->member, &feeds, &followers);
+    pthread_mutex_unlock(&c->lock);
+    for (uint32_t i = 0; i < n->feed_count; i++) {
+        struct ps_copies_feed *f = &n->feeds[i];
+        const struct copies_assignment *a = wanted_find(&feeds, f->id);
+        if (!f->is_begun)
+            continue;
+        for (uint32_t k = 0; k < c->node->core_count && n->cut != cut; k++)
+            f->cut_end[k] = atomic_load_explicit(&f->status[k].end, memory_order_relaxed);
+        have &= a == NULL || !a->is_told || feed_has_cut(c, f);
+    }
+    n->cut = cut;
+    return have;
+}
+
+void ps_node_cluster_propose_copies(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_node_copies *n = &c->copies;
+    const struct ps_cluster_map *map = view->map;
+    const uint32_t self = ps_cluster_map_find(map, c->options.self.name);
+    struct ps_cluster_map next;
+    if (c->is_stopped || n->wish_count == 0 || self == PS_CLUSTER_NO_NODE || c->member.writes)
+        return;
+    for (uint32_t is_in_sync = 0; is_in_sync < 2; is_in_sync++) { /* those that are not come first */
+        uint64_t grants[PS_CLUSTER_PARTITIONS_MAX] = {0};
+        bool any = false;
+        for (uint32_t slot = 0; slot < map->partition_count; slot++)
+            for (uint32_t i = 0; i < n->wish_count; i++)
+                if (n->wishes[i].id == map->backup_grant[slot] && n->wishes[i].is_in_sync == is_in_sync) {
+                    grants[slot] = n->wishes[i].id;
+                    any |= map->in_sync[slot] != is_in_sync;
+                }
+        next = *map;
+        if (any && ps_copies_set_sync(&next, self, grants, is_in_sync) &&
+            ps_member_propose(&c->member, &next))
+            return;
+    }
+    n->wish_count = 0; /* the map says so, or they are of assignments that have ended */
+}
+
+/* ---- the backup ---- */
+
+static void follower_stop(struct ps_node_cluster *c, struct ps_copies_follower *f)
+{
+    ps_migration_target_stop(f->target);
+    f->target = NULL;
+    clean_partitions(c, &f->partitions);
+}
+
+static void follower_fail(struct ps_node_cluster *c, struct ps_copies_follower *f, const char *text)
+{
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+                "copy_failed", "cluster %s: the copy of %u partition%s of node %.63s begins again: %s",
+                c->options.cluster, partition_count(&f->partitions),
+                mr_plural(partition_count(&f->partitions)), f->peer.name, text);
+    follower_stop(c, f);
+    f->retry_us = mr_clock_us() + RETRY_US;
+    f->state = PS_FOLLOWER_CLEANS;
+}
+
+static void follower_start(struct ps_node_cluster *c, struct ps_copies_follower *f)
+{
+    char text[PS_MOVE_TEXT_BYTES] = "";
+    struct copies_order order = {.partitions = f->partitions};
+    const struct ps_migration_target_options options = {
+        .node = c->node,
+        .migration = {.move = {.id = f->id}, .peer = f->peer, .role = PS_MIGRATION_TARGET},
+        .follows = true,
+        .partitions = f->partitions,
+        .bytes_per_s_max = c->node->config->cluster_move_mib_s * MR_MIB,
+        .silence_us = SILENCE_US};
+    ps_node_each_core(c->node, copies_follow, &order);
+    if (ps_migration_target_start(&options, &f->target, text) != MR_OK) {
+        follower_fail(c, f, text);
+        return;
+    }
+    f->state = PS_FOLLOWER_COPIES;
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+                "copy_begins", "cluster %s: this node is the backup of %u partition%s of node %.63s",
+                c->options.cluster, partition_count(&f->partitions),
+                mr_plural(partition_count(&f->partitions)), f->peer.name);
+}
+
+/* True: it is to be looked at again soon. */
+static bool follower_work(struct ps_node_cluster *c, struct ps_copies_follower *f)
+{
+    struct copies_order order = {.partitions = f->partitions};
+    struct ps_migration_target_progress p;
+    if (f->state == PS_FOLLOWER_CLEANS) {
+        ps_node_each_core(c->node, copies_look, &order);
+        if (!order.has_left && mr_clock_us() >= f->retry_us)
+            follower_start(c, f);
+        return true;
+    }
+    ps_migration_target_progress(f->target, &p);
+    if (p.state == PS_MIGRATION_FAILED) {
+        follower_fail(c, f, p.text);
+        return true;
+    }
+    if (p.state == PS_MIGRATION_FOLLOWING && f->state == PS_FOLLOWER_COPIES) {
+        f->state = PS_FOLLOWER_FOLLOWS;
+        mr_log_with(MR_LOG_INFO,
+                    MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name},
+                                  {"rows", .number = p.rows}, {"bytes", .number = p.bytes}),
+                    "copy_follows",
+                    "cluster %s: the copy of %u partition%s of node %.63s is here, and follows: %" PRIu64
+                    " MiB in %.2f s",
+                    c->options.cluster, partition_count(&f->partitions),
+                    mr_plural(partition_count(&f->partitions)), f->peer.name, p.bytes / MR_MIB,
+                    (double)(mr_clock_us() - p.started_us) / 1e6);
+    }
+    return false;
+}
+
+static struct ps_copies_follower *follower_find(struct ps_node_copies *n, uint64_t id)
+{
+    for (uint32_t i = 0; i < n->follower_count; i++)
+        if (n->followers[i].id == id)
+            return &n->followers[i];
+    return NULL;
+}
+
+static bool work_followers(struct ps_node_cluster *c, struct copies_wanted *wanted,
+                           const struct ps_cluster_node *peers)
+{
+    struct ps_node_copies *n = &c->copies;
+    bool waits = false;
+    for (uint32_t i = n->follower_count; i-- > 0;) {
+        struct ps_copies_follower *f = &n->followers[i];
+        const struct copies_assignment *a = wanted_find(wanted, f->id);
+        const struct ps_partition_set kept = a != NULL ? a->partitions : (struct ps_partition_set){{0}},
+                                      left = ps_partitions_without(&f->partitions, &kept);
+        if (a == NULL) {
+            follower_stop(c, f);
+            *f = n->followers[--n->follower_count];
+        } else if (!ps_partitions_empty(&left)) {
+            clean_partitions(c, &left);
+            f->partitions = kept;
+        }
+    }
+    for (uint32_t i = 0; i < wanted->count; i++) {
+        const struct copies_assignment *a = &wanted->items[i];
+        struct ps_copies_follower *f = follower_find(n, a->id);
+        if (f == NULL) {
+            if (n->follower_count == PS_NODE_COPIES_MAX)
+                continue;
+            f = &n->followers[n->follower_count++];
+            *f = (struct ps_copies_follower){.id = a->id, .partitions = a->partitions, .peer = peers[i]};
+            clean_partitions(c, &f->partitions);
+        }
+        waits |= follower_work(c, f);
+    }
+    return waits;
+}
+
+/* ---- promotion ---- */
+
+/* Of the partitions that it keeps, those that are this node's now, by the number of the assignment. Caller
+ * holds c->lock. */
+static struct ps_partition_set promoted_of(const struct ps_member *m, const struct ps_copies_follower *f)
+{
+    struct ps_partition_set set = {{0}};
+    for (uint32_t slot = 0; slot < m->map.partition_count; slot++)
+        if (m->loading[slot] == f->id && ps_partitions_has(&f->partitions, ps_cluster_slot(slot)))
+            ps_partitions_add(&set, ps_cluster_slot(slot));
+    return set;
+}
+
+static void copies_promote(struct ps_node_cluster *c, struct ps_copies_follower *f,
+                           const struct ps_partition_set *promoted)
+{
+    char text[PS_MOVE_TEXT_BYTES] = "the copy was not begun";
+    struct copies_order order = {.partitions = *promoted};
+    const struct ps_partition_set left = ps_partitions_without(&f->partitions, promoted);
+    const uint64_t begun_us = mr_clock_us();
+    const uint32_t count = partition_count(promoted);
+    const enum mr_status status =
+        f->target != NULL ? ps_migration_target_promote(f->target, promoted, text) : MR_INVALID_ARGUMENT;
+    ps_migration_target_stop(f->target);
+    f->target = NULL;
+    clean_partitions(c, &left);
+    if (status != MR_OK) {
+        mr_log_with(
+            MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+            "promotion_failed",
+            "cluster %s: the copy of %u partition%s of node %.63s is not whole, so they are loaded from "
+            "the newest checkpoint: %s",
+            c->options.cluster, count, mr_plural(count), f->peer.name, text);
+        clean_partitions(c, promoted); /* cluster_take_over.c finds what is still to be loaded */
+        return;
+    }
+    ps_node_each_core(c->node, copies_adopt, &order);
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
+        if (ps_partitions_has(promoted, ps_cluster_slot(slot)))
+            ps_member_loaded(&c->member, slot, f->id);
+    pthread_mutex_unlock(&c->lock);
+    mr_log_with(MR_LOG_WARNING,
+                MR_LOG_FIELDS({"partitions", .number = count}, {"owner", .text = f->peer.name}), "promoted",
+                "cluster %s: %u partition%s of node %.63s, which is away, go on here from the copy, after "
+                "%.1f ms",
+                c->options.cluster, count, mr_plural(count), f->peer.name,
+                (double)(mr_clock_us() - begun_us) / 1e3);
+}
+
+void ps_node_cluster_promote_copies(struct ps_node_cluster *c)
+{
+    struct ps_node_copies *n = &c->copies;
+    for (uint32_t i = n->follower_count; i-- > 0;) {
+        struct ps_copies_follower *f = &n->followers[i];
+        pthread_mutex_lock(&c->lock);
+        const struct ps_partition_set promoted = promoted_of(&c->member, f);
+        pthread_mutex_unlock(&c->lock);
+        if (ps_partitions_empty(&promoted))
+            continue;
+        copies_promote(c, f, &promoted);
+        *f = n->followers[--n->follower_count];
+    }
+}
+
+/* ---- the control thread ---- */
+
+void ps_node_cluster_poll_copies(struct ps_node_cluster *c)
+{
+    struct copies_wanted feeds, followers;
+    struct ps_cluster_node *peers = NULL;
+    c->copies.waits = false;
+    pthread_mutex_lock(&c->lock);
+    const bool is_ready =
+        !c->is_changed && c->features_session != 0 && c->node->control->gate == PS_GATE_OPEN;
+    if (is_ready) {
+        wanted_find_all(&c->member, &feeds, &followers);
+        peers = malloc((followers.count + 1) * sizeof(*peers));
+        for (uint32_t i = 0; peers != NULL && i < followers.count; i++)
+            peers[i] = c->member.map.nodes[followers.items[i].peer];
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (peers == NULL)
+        return;
+    c->copies.waits = work_feeds(c, &feeds);
+    c->copies.waits |= work_followers(c, &followers, peers);
+    free(peers);
+}
+
+void ps_node_cluster_end_copies(struct ps_node_cluster *c)
+{
+    struct ps_node_copies *n = &c->copies;
+    for (uint32_t i = 0; i < n->feed_count; i++) {
+        feed_stop(c, &n->feeds[i]);
+        free(n->feeds[i].status);
+    }
+    for (uint32_t i = 0; i < n->follower_count; i++)
+        ps_migration_target_stop(n->followers[i].target);
+    n->feed_count = n->follower_count = 0;
+}
