@@ -7,8 +7,8 @@
 #define TOOL_TOLERANCE_BYTES 256u
 
 /* Writes a line, for instance "a node that dies now keeps its partitions until it is back: set
- * cluster.take_over_s", or "" where the node that was asked does not say. `name`: of state->tolerance_node, ""
- * without one. Returns whether the cluster tolerates the loss. */
+ * cluster.take_over_s", or "" where the node that was asked does not say. `name`: of
+ * state->tolerance_node, "" without one. Returns whether the cluster tolerates the loss. */
 bool tool_tolerance_text(const struct mr_cluster_state *state, const char *name,
                          char text[TOOL_TOLERANCE_BYTES]);
 

@@ -312,8 +312,8 @@ static void target_install(struct ps_migration_target *t)
     t->cores[0].next_us = 0;
 }
 
-/* ---- a backup ----
- * What is asked for next says what is applied: nothing is asked for while a complete record is to be loaded. */
+/* ---- a backup ---- What is asked for next says what is applied: nothing is asked for while a complete
+ * record is to be loaded. */
 
 /* The record at *at, which moves past it; false: there is none that is whole. */
 static bool stream_next(const struct core_stream *stream, size_t end, size_t *at, struct ps_record *out,

@@ -40,7 +40,8 @@ void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t
 /* The same in a cluster other than "ads", or under another name. */
 void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number,
                             const char *cluster, const char *name, const char *settings);
-/* Starts it again after it has ended. By a thread that lives as long as the test does: the node ends with it. */
+/* Starts it again after it has ended. By a thread that lives as long as the test does: the node ends with
+ * it. */
 void cluster_node_start(struct cluster_node *n, const char *millraced);
 void cluster_node_kill(struct cluster_node *n);
 /* Stops it in an orderly way; fails the test unless it ends well. */

@@ -416,9 +416,9 @@ class NodeCalls(Connection):
         )
 
     def annotations(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Annotation]:
-        """The annotations after number `since` of the node that has the core, the oldest first: what clients set
-        with annotate(), and, for operators, what the node's log says at level info and above. It keeps the last
-        256.
+        """The annotations after number `since` of the node that has the core, the oldest first: what clients
+        set with annotate(), and, for operators, what the node's log says at level info and above. It keeps the
+        last 256.
         """
         return self._run(self._annotations(since, core), options)
 

@@ -22,19 +22,19 @@ static struct ps_cluster_node node(char name, uint32_t host, uint64_t start_id)
     return n;
 }
 
-static void join(char name, uint32_t host, uint64_t start_id)
+static void copies_join(char name, uint32_t host, uint64_t start_id)
 {
     const struct ps_cluster_node n = node(name, host, start_id);
     assert_true(ps_cluster_map_join(&map, &n));
 }
 
 /* Nodes a, b, ... on hosts of their own, which own as many partitions each. */
-static void begin(uint32_t node_count)
+static void copies_begin(uint32_t node_count)
 {
     memset(present, 0, sizeof(present));
     ps_cluster_map_init(&map, PARTITIONS);
     for (uint32_t i = 0; i < node_count; i++) {
-        join((char)('a' + (int)i), i + 1, 11 + i);
+        copies_join((char)('a' + (int)i), i + 1, 11 + i);
         present[i] = true;
     }
     assert_true(ps_cluster_map_spread(&map, present));
@@ -44,7 +44,7 @@ static void begin(uint32_t node_count)
 static int three_nodes(void **state)
 {
     (void)state;
-    begin(3);
+    copies_begin(3);
     return 0;
 }
 
@@ -107,8 +107,8 @@ TEST(there_are_no_backups_with_replication_1, three_nodes)
 {
     (void)state;
     ps_cluster_map_init(&map, PARTITIONS);
-    join('a', 1, 11);
-    join('b', 2, 12);
+    copies_join('a', 1, 11);
+    copies_join('b', 2, 12);
     assert_true(ps_cluster_map_spread(&map, present));
     assert_int_equal(map.replication, 1);
     assert_false(ps_copies_assign(&map, present, NULL));
@@ -127,7 +127,7 @@ TEST(replication_waits_until_all_nodes_have_copies, three_nodes)
     map.replication = 1;
     assert_true(ps_cluster_map_join(&map, &older));
     assert_false(ps_copies_set_replication(&map, 2));
-    join('d', 4, 15);
+    copies_join('d', 4, 15);
     const uint64_t epoch = map.epoch;
     assert_true(ps_copies_set_replication(&map, 2));
     assert_int_equal(map.epoch, epoch + 1);
@@ -155,7 +155,7 @@ TEST(each_owner_has_few_backups_and_each_node_as_much_to_follow, three_nodes)
                              map.owner[p] == map.owner[q] && map.backup[p] == map.backup[q]);
     }
     assert_false(ps_copies_assign(&map, present, NULL));
-    begin(6);
+    copies_begin(6);
     assign();
     for (uint32_t owner = 0; owner < 6; owner++) {
         uint32_t backups = 0;
@@ -216,7 +216,7 @@ TEST(backups_are_assigned_as_far_as_there_is_room, three_nodes)
 TEST(new_partitions_go_to_the_backups_that_an_owner_has)
 {
     (void)state;
-    begin(5);
+    copies_begin(5);
     assign();
     sync_all();
     uint32_t backups[2] = {map.backup[owned_by(0)], 0};
@@ -279,14 +279,14 @@ TEST(copies_end_with_the_processes, three_nodes)
     (void)state;
     assign();
     sync_all();
-    join('b', 2, 22);
+    copies_join('b', 2, 22);
     for (uint32_t p = 0; p < PARTITIONS; p++)
         if (map.owner[p] == 1 || map.backup[p] == PS_CLUSTER_NO_NODE)
             expect_no_copy(p);
         else
             assert_true(map.in_sync[p]);
     assert_int_equal(ps_copies_held(&map, 1), 0);
-    join('c', 3, 13 + 100);
+    copies_join('c', 3, 13 + 100);
     assert_int_equal(ps_copies_held(&map, 2), 0);
 }
 
@@ -411,8 +411,8 @@ TEST(copies_end_when_others_take_over, three_nodes)
 TEST(a_node_that_is_a_backup_is_not_forgotten, three_nodes)
 {
     (void)state;
-    begin(2);
-    join('c', 3, 13);
+    copies_begin(2);
+    copies_join('c', 3, 13);
     present[2] = true;
     map.drained[1] = true;
     const uint32_t room[PS_CLUSTER_NODES_MAX] = {0, 0, PARTITIONS};

@@ -11,8 +11,7 @@ static const struct mr_counter_set *const sets[] = {
     &ps_uring_counter_set,    &ps_scrubber_counter_set, &ps_node_metric_set,     &ps_cluster_metric_set,
     &ps_core_metric_set,      &ps_core_memory_set,      &ps_table_memory_set,    &ps_variable_metric_set,
     &ps_copier_counter_set,   &ps_rpc_counter_set,      &ps_cluster_counter_set, &dp_phase_counter_set,
-    &dp_op_calls_counter_set,
-    &ps_log_counter_set,
+    &dp_op_calls_counter_set, &ps_log_counter_set,
 };
 
 typedef void check_counter(const struct mr_counter_set *set, const struct mr_counter *counter);
