@@ -1,4 +1,4 @@
-/* The primary of copies on one core: what its backups are told (replication = 2; ADR 142).
+/* The primary of copies on one core: what its backups are told (replication = 2; ADR 143).
  *
  * A backup is another node that keeps the state of some of the core's partitions. It reads a stream of
  * records from each of the primary's cores (ps/move/migration_target.h): first one for each part of what the

@@ -308,6 +308,16 @@ static bool work_feeds(struct ps_node_cluster *c, struct copies_wanted *wanted)
     return waits;
 }
 
+/* What is noted may be proposed at any time: it counts as told. Caller holds c->lock. */
+static void wanted_add_wishes(struct copies_wanted *w, const struct ps_node_copies *n)
+{
+    for (uint32_t i = 0; i < n->wish_count; i++) {
+        struct copies_assignment *a = wanted_find(w, n->wishes[i].id);
+        if (a != NULL)
+            a->is_told |= n->wishes[i].is_in_sync;
+    }
+}
+
 bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
 {
     struct ps_node_copies *n = &c->copies;
@@ -315,6 +325,7 @@ bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
     bool have = true;
     pthread_mutex_lock(&c->lock);
     wanted_find_all(&c->member, &feeds, &followers);
+    wanted_add_wishes(&feeds, n);
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; i < n->feed_count; i++) {
         struct ps_copies_feed *f = &n->feeds[i];
