@@ -409,7 +409,7 @@ class NodeCalls(Connection):
                 whole("since", since, _U64_MAX),
                 NULL,
                 NULL,
-                callbacks.annotations,
+                callbacks.node_annotations,
                 handle,
             ),
             lambda _: [_annotation(it) for it in found],
@@ -417,8 +417,8 @@ class NodeCalls(Connection):
 
     def annotations(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Annotation]:
         """The annotations after number `since` of the node that has the core, the oldest first: what clients
-        set with annotate(), and, for operators, what the node's log says at level info and above. It keeps the
-        last 256.
+        set with annotate(), and, for operators, what the node's log says at level info and above. It keeps
+        the last 256.
         """
         return self._run(self._annotations(since, core), options)
 

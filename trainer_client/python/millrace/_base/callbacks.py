@@ -48,7 +48,7 @@ facts = ffi.callback(
         arg, (ffi.string(name).decode("utf-8", "replace"), ffi.string(value).decode("utf-8", "replace"))
     ),
 )
-annotations = _collect("mr_annotation")
+node_annotations = _collect("mr_annotation")
 lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))
 )
