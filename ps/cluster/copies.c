@@ -176,9 +176,10 @@ static bool assign_of_owner(struct ps_cluster_map *map, uint32_t owner, const bo
     choose_followers(map, owner, present, room, &f);
     uint32_t left = share_out(map, &f, count, room);
     const bool any = left > 0;
-    uint64_t grants[PS_COPIES_BACKUPS_MAX];
+    uint64_t grants[PS_COPIES_BACKUPS_MAX] = {0};
     for (uint32_t i = 0; i < f.count; i++)
-        grants[i] = f.at[i].gets > 0 ? ++map->last_id : 0;
+        if (f.at[i].gets > 0)
+            grants[i] = ++map->last_id;
     for (uint32_t p = 0, i = 0; p < map->partition_count && left > 0; p++) {
         if (!lacks_backup(map, owner, p))
             continue;
