@@ -182,35 +182,35 @@ size_t ps_records_export(const struct ps_records *r, const struct ps_partition_s
 
 size_t ps_records_export_batches(const struct ps_records *r, uint32_t stream, uint8_t *out)
 {
-    struct writing w = {.records = r, .out = out};
-    write_stream(&w, stream);
+    struct writing *w = &(struct writing){.records = r, .out = out};
+    write_stream(w, stream);
     if (ps_applied_batches_plan(r->applied, stream) == NULL)
-        return w.at;
-    write_plan(&w, stream);
+        return w->at;
+    write_plan(w, stream);
     for (uint32_t i = ps_partials_from(r->partials, (uint64_t)stream << MR_BATCH_SEQUENCE_BITS);
          i < r->partials->count && mr_batch_stream(r->partials->entries[i].first) == stream; i++)
-        write_partial(&w, &r->partials->entries[i]);
-    return w.at;
+        write_partial(w, &r->partials->entries[i]);
+    return w->at;
 }
 
 size_t ps_records_export_client(const struct ps_records *r, const uint8_t *uuid, uint8_t *out)
 {
-    struct writing w = {.records = r, .out = out};
+    struct writing *w = &(struct writing){.records = r, .out = out};
     struct ps_client client = {.last_step = ps_clients_last_step(r->clients, uuid)};
     memcpy(client.uuid, uuid, MR_UUID_BYTES);
     if (client.last_step != 0)
-        write_client(&w, &client);
-    return w.at;
+        write_client(w, &client);
+    return w->at;
 }
 
 size_t ps_records_export_pushes(const struct ps_records *r, const struct ps_partition_set *set,
                                 const uint8_t *uuid, uint32_t stream_id, uint8_t *out)
 {
-    struct writing w = {.records = r, .set = set, .out = out};
+    struct writing *w = &(struct writing){.records = r, .set = set, .out = out};
     const struct ps_push_stream *stream = ps_pushes_stream(r->pushes, uuid, stream_id);
     if (stream != NULL)
-        write_push_stream(&w, stream);
-    return w.at;
+        write_push_stream(w, stream);
+    return w->at;
 }
 
 /* ---- reading ---- */
