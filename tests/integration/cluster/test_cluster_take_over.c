@@ -255,8 +255,9 @@ static void backups_go_on(void **state)
     push_and_kill(&t, &nodes[1]);
     trainer_check(&t);
     assert_int_equal(mr_client_core_count(t.client), (NODES - 1) * CLUSTER_NODE_CORES);
-    assert_true(cluster_node_says(&nodes[0], "go on here from the copy"));
-    assert_true(cluster_node_says(&nodes[2], "go on here from the copy"));
+    /* one of the others may have all of the copies */
+    assert_true(cluster_node_says(&nodes[0], "go on here from the copy") ||
+                cluster_node_says(&nodes[2], "go on here from the copy"));
     cluster_node_wait(&nodes[0], &shown, has_copies, "each partition has a copy again");
     push(&t, 3);
     save(&t);
