@@ -100,8 +100,11 @@ static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next
     }
     if (find_present(view, next, present) >= view->nodes_wanted)
         is_changed |= ps_cluster_map_spread(next, present);
-    is_changed |= ps_cluster_map_set_take_over(next, view->take_over_s);
-    is_changed |= ps_copies_set_replication(next, view->replication);
+    if (next->owner[0] !=
+        PS_CLUSTER_NO_NODE) { /* before, an older node would be refused if it comes second */
+        is_changed |= ps_cluster_map_set_take_over(next, view->take_over_s);
+        is_changed |= ps_copies_set_replication(next, view->replication);
+    }
     next->epoch = view->map->epoch + (is_changed ? 1 : 0);
     return is_changed;
 }

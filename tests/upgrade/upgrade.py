@@ -335,7 +335,7 @@ class Pair:
             with nodes():
                 done = wait_until(
                     lambda: self.today.ctl(f"127.0.0.1:{ports[self.older]}", "nodes"),
-                    lambda d: d.stdout.count("there") == 2,
+                    lambda d: d.stdout.count("there") == 2 and "not in the map" not in d.stdout,
                 )
                 shown = "0.3." if self.older.has_capabilities else "before 0.3.0"
                 self.say(f"a cluster {how}: ctl nodes", shown in done.stdout, done.stdout)

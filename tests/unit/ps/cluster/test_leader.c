@@ -226,6 +226,22 @@ static void test_the_leader_says_after_how_long(void **state)
     assert_int_equal(map.take_over_s, 0);
 }
 
+/* Whichever of the nodes comes first when the cluster forms. */
+static void test_an_older_node_may_come_second(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, 12);
+    nodes[1].version.capabilities = 0;
+    view.registered_count = 1;
+    view.take_over_s = 30;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* a joins */
+    assert_int_equal(map.needs, 0);
+    view.registered_count = 2;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+    assert_int_equal(map.take_over_s, 0);
+}
+
 static void test_a_checkpoint_is_committed_once_all_is_written(void **state)
 {
     (void)state;
@@ -417,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup(test_those_that_are_there_are_balanced_without_the_absent, set_up),
         cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),
         cmocka_unit_test_setup(test_the_leader_says_after_how_long, set_up),
+        cmocka_unit_test_setup(test_an_older_node_may_come_second, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_is_committed_once_all_is_written, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),
         cmocka_unit_test_setup(test_a_late_checkpoint_is_given_up_unless_it_is_there, set_up),
