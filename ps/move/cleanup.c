@@ -1,5 +1,6 @@
 #include "ps/move/cleanup.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include "ps/core/core.h"
 #include "ps/move/copy_source.h"
@@ -79,4 +80,36 @@ bool ps_cleanup_has(const struct ps_core *core, const struct ps_partition_set *p
 {
     const struct ps_partition_set both = ps_partitions_and(&core->cleanup, partitions);
     return core->has_cleanup && !ps_partitions_empty(&both);
+}
+
+/* ---- on all cores ---- */
+
+static void cleanup_add_on_core(struct ps_core *core, void *arg)
+{
+    ps_cleanup_add(core, arg);
+}
+
+void ps_cleanup_add_everywhere(struct ps_node *node, const struct ps_partition_set *partitions)
+{
+    struct ps_partition_set set = *partitions;
+    ps_node_each_core(node, cleanup_add_on_core, &set);
+}
+
+struct cleanup_look {
+    const struct ps_partition_set *partitions;
+    _Atomic bool has_any;
+};
+
+static void cleanup_look_on_core(struct ps_core *core, void *arg)
+{
+    struct cleanup_look *look = arg;
+    if (ps_cleanup_has(core, look->partitions))
+        atomic_store(&look->has_any, true);
+}
+
+bool ps_cleanup_has_anywhere(struct ps_node *node, const struct ps_partition_set *partitions)
+{
+    struct cleanup_look look = {.partitions = partitions};
+    ps_node_each_core(node, cleanup_look_on_core, &look);
+    return atomic_load(&look.has_any);
 }

@@ -16,24 +16,6 @@
 
 /* ---- on the cores ---- */
 
-struct take_over_order {
-    struct ps_partition_set partitions;
-    _Atomic bool has_left;
-};
-
-static void take_over_clean(struct ps_core *core, void *arg)
-{
-    const struct take_over_order *order = arg;
-    ps_cleanup_add(core, &order->partitions);
-}
-
-static void take_over_look(struct ps_core *core, void *arg)
-{
-    struct take_over_order *order = arg;
-    if (ps_cleanup_has(core, &order->partitions))
-        atomic_store(&order->has_left, true);
-}
-
 /* Rows that were loaded have no marks: the next part is a full one. */
 static void take_over_end(struct ps_core *core, void *arg)
 {
@@ -106,7 +88,7 @@ static enum mr_status take_over_place(struct ps_node_cluster *c, struct ps_take_
 static void take_over_fail(struct ps_node_cluster *c, const char *text)
 {
     struct ps_node_take_over *o = &c->take_over;
-    struct take_over_order order = {.partitions = take_over_partitions(o)};
+    const struct ps_partition_set partitions = take_over_partitions(o);
     mr_log_with(MR_LOG_ERROR,
                 MR_LOG_FIELDS({"partitions", .number = o->count}, {"checkpoint", .number = o->checkpoint}),
                 "take_over_failed",
@@ -114,7 +96,7 @@ static void take_over_fail(struct ps_node_cluster *c, const char *text)
                 "%" PRIu64 ": %s",
                 c->options.cluster, o->count, mr_plural(o->count), o->checkpoint, text);
     ps_counter_add(&c->node->cluster_counters.take_overs_failed, 1);
-    ps_node_each_core(c->node, take_over_clean, &order);
+    ps_cleanup_add_everywhere(c->node, &partitions);
     o->retry_us = mr_clock_us() + RETRY_US;
     o->state = PS_NODE_TAKES_NOTHING;
     pthread_mutex_lock(&c->lock); /* others may be able to */
@@ -148,7 +130,7 @@ static void take_over_start(struct ps_node_cluster *c)
 static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_over_progress *p)
 {
     struct ps_node_take_over *o = &c->take_over;
-    struct take_over_order order = {.has_left = false};
+    struct ps_partition_set left = {{0}};
     uint32_t count = 0;
     ps_node_each_core(c->node, take_over_end, NULL);
     pthread_mutex_lock(&c->lock);
@@ -156,7 +138,7 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
         if (o->grants[slot] == 0)
             continue;
         if (p->state != PS_TAKE_OVER_LOADED || c->member.loading[slot] != o->grants[slot]) {
-            ps_partitions_add(&order.partitions, ps_cluster_slot(slot));
+            ps_partitions_add(&left, ps_cluster_slot(slot));
             continue;
         }
         ps_member_loaded(&c->member, slot, o->grants[slot]);
@@ -170,7 +152,7 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
     }
     ps_node_cluster_note_change(c);
     pthread_mutex_unlock(&c->lock);
-    ps_node_each_core(c->node, take_over_clean, &order);
+    ps_cleanup_add_everywhere(c->node, &left);
     o->state = PS_NODE_TAKES_NOTHING;
     if (count == 0)
         return;
@@ -251,10 +233,10 @@ static void report_room(struct ps_node_cluster *c)
 void ps_node_cluster_poll_take_over(struct ps_node_cluster *c)
 {
     struct ps_node_take_over *o = &c->take_over;
-    struct take_over_order order = {.has_left = false};
+    struct ps_partition_set partitions;
     report_room(c);
     if (o->state == PS_NODE_TAKES_NOTHING && take_over_choose(c)) {
-        order.partitions = take_over_partitions(o);
+        partitions = take_over_partitions(o);
         mr_log_with(
             MR_LOG_INFO,
             MR_LOG_FIELDS({"partitions", .number = o->count}, {"checkpoint", .number = o->checkpoint}),
@@ -262,13 +244,12 @@ void ps_node_cluster_poll_take_over(struct ps_node_cluster *c)
             "cluster %s: the map gives %u partition%s of another node to this one: they are loaded "
             "from checkpoint %" PRIu64,
             c->options.cluster, o->count, mr_plural(o->count), o->checkpoint);
-        ps_node_each_core(c->node, take_over_clean, &order); /* what an earlier owner's time has left here */
+        ps_cleanup_add_everywhere(c->node, &partitions); /* what an earlier owner's time has left here */
         o->state = PS_NODE_TAKES_CLEANS;
     }
     if (o->state == PS_NODE_TAKES_CLEANS) {
-        order.partitions = take_over_partitions(o);
-        ps_node_each_core(c->node, take_over_look, &order);
-        if (!order.has_left)
+        partitions = take_over_partitions(o);
+        if (!ps_cleanup_has_anywhere(c->node, &partitions))
             take_over_start(c);
     }
     if (o->state == PS_NODE_TAKES_LOADS)

@@ -30,7 +30,7 @@ struct copies_order {
     uint64_t id;
     struct ps_partition_set partitions;
     struct ps_copy_status *status; /* by core */
-    _Atomic bool has_failed, has_left;
+    _Atomic bool has_failed;
 };
 
 static void copies_feed_begin(struct ps_core *core, void *arg)
@@ -53,18 +53,10 @@ static void copies_feed_narrow(struct ps_core *core, void *arg)
     ps_copy_source_narrow(core, order->id, &order->partitions);
 }
 
-static void copies_clean(struct ps_core *core, void *arg)
+static void copies_unfollow(struct ps_core *core, void *arg)
 {
     const struct copies_order *order = arg;
     ps_core_follow(core, &order->partitions, false);
-    ps_cleanup_add(core, &order->partitions);
-}
-
-static void copies_look(struct ps_core *core, void *arg)
-{
-    struct copies_order *order = arg;
-    if (ps_cleanup_has(core, &order->partitions))
-        atomic_store(&order->has_left, true);
 }
 
 static void copies_follow(struct ps_core *core, void *arg)
@@ -84,8 +76,10 @@ static void copies_adopt(struct ps_core *core, void *arg)
 static void clean_partitions(struct ps_node_cluster *c, const struct ps_partition_set *partitions)
 {
     struct copies_order order = {.partitions = *partitions};
-    if (!ps_partitions_empty(partitions))
-        ps_node_each_core(c->node, copies_clean, &order);
+    if (ps_partitions_empty(partitions))
+        return;
+    ps_node_each_core(c->node, copies_unfollow, &order);
+    ps_cleanup_add_everywhere(c->node, partitions);
 }
 
 static uint32_t partition_count(const struct ps_partition_set *set)
@@ -411,11 +405,9 @@ static void follower_start(struct ps_node_cluster *c, struct ps_copies_follower 
 /* True: it is to be looked at again soon. */
 static bool follower_work(struct ps_node_cluster *c, struct ps_copies_follower *f)
 {
-    struct copies_order order = {.partitions = f->partitions};
     struct ps_migration_target_progress p;
     if (f->state == PS_FOLLOWER_CLEANS) {
-        ps_node_each_core(c->node, copies_look, &order);
-        if (!order.has_left && mr_clock_us() >= f->retry_us)
+        if (!ps_cleanup_has_anywhere(c->node, &f->partitions) && mr_clock_us() >= f->retry_us)
             follower_start(c, f);
         return true;
     }

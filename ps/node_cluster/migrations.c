@@ -117,7 +117,7 @@ bool ps_node_cluster_has_begun_migrations(const struct ps_node_cluster *c)
 struct migration_order {
     uint64_t id;
     struct ps_partition_set partitions;
-    _Atomic bool has_failed, has_left;
+    _Atomic bool has_failed;
 };
 
 static void source_begin(struct ps_core *core, void *arg)
@@ -138,19 +138,6 @@ static void source_end(struct ps_core *core, void *arg)
 {
     const struct migration_order *order = arg;
     ps_migration_source_end(core, order->id);
-}
-
-static void cleanup_add(struct ps_core *core, void *arg)
-{
-    const struct migration_order *order = arg;
-    ps_cleanup_add(core, &order->partitions);
-}
-
-static void cleanup_look(struct ps_core *core, void *arg)
-{
-    struct migration_order *order = arg;
-    if (ps_cleanup_has(core, &order->partitions))
-        atomic_store(&order->has_left, true);
 }
 
 static void target_end(struct ps_core *core, void *arg)
@@ -209,17 +196,17 @@ static bool work_source(struct ps_node_cluster *c)
 /* Has the cores free what is no longer the node's. */
 static void work_cleanup(struct ps_node_cluster *c)
 {
-    struct migration_order order = {0};
+    struct ps_partition_set partitions = {{0}};
     pthread_mutex_lock(&c->lock);
     const bool has_cleanup = c->migrations.has_cleanup && !c->is_changed;
     if (has_cleanup) {
-        order.partitions = c->migrations.cleanup;
+        partitions = c->migrations.cleanup;
         c->migrations.cleanup = (struct ps_partition_set){{0}};
         c->migrations.has_cleanup = false;
     }
     pthread_mutex_unlock(&c->lock);
     if (has_cleanup)
-        ps_node_each_core(c->node, cleanup_add, &order);
+        ps_cleanup_add_everywhere(c->node, &partitions);
 }
 
 static bool target_start(struct ps_node_cluster *c, const struct ps_migration *m)
@@ -259,7 +246,7 @@ static bool target_follow(struct ps_node_cluster *c, const struct ps_migration *
 }
 
 static void target_stop(struct ps_node_cluster *c, const struct ps_migration *m,
-                        struct migration_order *order)
+                        const struct ps_partition_set *partitions)
 {
     struct ps_migration_target_progress p = {0};
     const uint64_t now_us = mr_clock_us();
@@ -280,7 +267,7 @@ static void target_stop(struct ps_node_cluster *c, const struct ps_migration *m,
                     p.bytes / MR_MIB, (double)(now_us - p.started_us) / 1e6,
                     (double)(now_us - p.fenced_us) / 1e3);
     else
-        ps_node_each_core(c->node, cleanup_add, order);
+        ps_cleanup_add_everywhere(c->node, partitions);
     migration_release(c, m);
 }
 
@@ -289,21 +276,20 @@ static bool work_target(struct ps_node_cluster *c)
     struct ps_migration m;
     if (!migration_get(c, PS_MIGRATION_TARGET, &m))
         return false;
-    struct migration_order order = {.id = m.move.id, .partitions = ps_migration_partitions(&m)};
+    const struct ps_partition_set partitions = ps_migration_partitions(&m);
     switch (m.state) {
     case PS_MIGRATION_WAITING:
         if (migration_set(c, &m, PS_MIGRATION_CLEANUP))
-            ps_node_each_core(c->node, cleanup_add, &order);
+            ps_cleanup_add_everywhere(c->node, &partitions);
         return true;
     case PS_MIGRATION_CLEANUP:
-        ps_node_each_core(c->node, cleanup_look, &order);
-        return !order.has_left && target_start(c, &m);
+        return !ps_cleanup_has_anywhere(c->node, &partitions) && target_start(c, &m);
     case PS_MIGRATION_COPYING:
     case PS_MIGRATION_FENCED:
         return target_follow(c, &m);
     case PS_MIGRATION_CANCELLED:
     case PS_MIGRATION_DONE:
-        target_stop(c, &m, &order);
+        target_stop(c, &m, &partitions);
         return true;
     default:
         return false; /* the map says what becomes of it */
