@@ -45,21 +45,16 @@ class Mtus:
         return ("bench_transport", "--seconds", str(SECONDS), "--only", what)
 
     def calls(self, mtu, kind, driver):
-        """Without loss, against the raw echo and blast at this MTU."""
+        """Without loss, against the limits at this MTU."""
         with self.tools.Cable(mtu, server_kernel=driver == "socket") as cable:
-            limits = self.bench.raw_limits(cable, driver, mtu=mtu, runs=RUNS)
+            limits = self.bench.call_limits(cable, driver, mtu=mtu, runs=RUNS)
             commands = [
                 ("bench_calls", "--runs", str(RUNS)),
                 *(self.transport(what) for what in LIMITED if what.endswith("8mb")),
             ]
             lines = self.bench.on_node(cable, self.directory, commands, driver=driver, **PACKETS)
-        limit_of = {
-            "empty_call_1": limits["raw_echo_1"]["value"],
-            "pull_8mb": self.tools.LARGE_BYTES / limits["raw_blast_8mb"]["value"],
-        }
-        limit_of["push_8mb"] = limit_of["pull_8mb"]
         for what in LIMITED:
-            self.add(mtu, kind, what, lines[what]["value"], limit_of.get(what, limits["raw_blast"]["value"]))
+            self.add(mtu, kind, what, lines[what]["value"], limits[what])
 
     def rates(self, cable, driver, **settings):
         commands = [self.transport(what) for what in LOSSY]

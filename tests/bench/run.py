@@ -22,6 +22,7 @@ import checkpoint
 import mtu
 import nodes
 import observe
+import quiet
 import remote
 import stores
 import table
@@ -59,11 +60,14 @@ ROWS = {
         "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
     },
     "socket": {
-        "socket_empty_call_1": ("us", "lower", 1.3, "ratio"),
-        "socket_pull_13312x16": ("us", "lower", 2.0, "ratio"),
-        "socket_push_13312x16": ("us", "lower", 600.0, "value"),
-        "socket_pull_8mb": ("MB/s", "higher", 0.7, "ratio"),
-        "socket_push_8mb": ("MB/s", "higher", 0.7, "ratio"),
+        "socket_empty_call_1": ("us", "lower", 1.15, "ratio"),
+        "socket_empty_call_64": ("calls/s", "higher", 0.8, "ratio"),
+        "socket_pull_13312x16": ("us", "lower", 1.25, "ratio"),
+        "socket_push_13312x16": ("us", "lower", 1.25, "ratio"),
+        "socket_set_13312x16": ("us", "lower", 1.25, "ratio"),
+        "socket_bags_512x26": ("us", "lower", 1.25, "ratio"),
+        "socket_pull_8mb": ("MB/s", "higher", 0.8, "ratio"),
+        "socket_push_8mb": ("MB/s", "higher", 0.8, "ratio"),
         "socket_small_under_bulk_p99": ("us", "lower", 2.5, "ratio"),
     },
     "worst": worst.ROWS,
@@ -231,6 +235,7 @@ class Bench:
         self.rows = {name: row for rows in ROWS.values() for name, row in rows.items()}
         self.rounds = {name: [] for name in self.rows}  # (value, limit) per round
         self.noisy = {name: [] for name in self.rows}  # the same, beside another process
+        self.quiet = {}  # {name: [(steal, others) per round]}, see quiet.py
         self.limits = {}  # what the port and sockets alone can do: {name: {driver: [value per round]}}
         self.notes = {}
         self.blast_us = None
@@ -241,35 +246,52 @@ class Bench:
     def add(self, name, value, limit):
         self.rounds[name].append((value, limit))
 
-    def raw_server(self, driver, mode):
-        if driver == "socket":
-            return [self.program("tests/bench/raw_socket"), mode, str(PORT)]
-        port = ["--driver", driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
-        return [self.program("tests/bench/raw_server"), mode, *port]
-
-    def raw_limits(self, cable, driver, mtu=None, runs=None):
-        """Of a cable of another MTU they do not stand in the table of limits."""
-        limits, all_runs = {}, runs or self.runs
-        for mode, payload_bytes in (("echo", None), ("blast", BULK_BYTES), ("blast", LARGE_BYTES)):
-            with serving(cable.server, self.raw_server(driver, mode), "ready"):
-                command = [self.program("tests/bench/raw_client"), mode, "--server", f"{SERVER_IP}:{PORT}"]
-                if mode == "blast":
-                    runs = max(all_runs * BULK_BYTES // payload_bytes, 1)
-                    command += [
-                        "--bytes",
-                        str(payload_bytes),
-                        "--mtu",
-                        str(mtu or self.mtu),
-                        "--runs",
-                        str(runs),
-                    ]
-                lines = client_lines(cable.client, command)
-            if payload_bytes == LARGE_BYTES:
-                lines = {"raw_blast_8mb": lines["raw_blast"]}
-            limits.update(lines)
-        for name, line in limits.items() if mtu is None else ():
-            self.limits.setdefault(name, {}).setdefault(driver, []).append(line["value"])
+    def call_limits(self, cable, driver, mtu=None, runs=None):
+        """Of the calls of bench_calls and bench_transport, by their names and in their units. Of a cable of
+        another MTU they do not stand in the table of limits."""
+        find = self.bare_limits if driver == "socket" else self.port_limits
+        limits = find(cable, driver, mtu or self.mtu, runs or self.runs)
+        for name, value in limits.items() if mtu is None else ():
+            self.limits.setdefault(name, {}).setdefault(driver, []).append(value)
         return limits
+
+    def bare_limits(self, cable, _driver, mtu, runs):
+        """The simplest server for the same calls over the same sockets."""
+        server = [self.program("tests/bench/bare_server"), str(PORT), str(mtu)]
+        with serving(cable.server, server, "ready"):
+            lines = client_lines(
+                cable.client, self.limit_client("bare_client", "--mtu", str(mtu), "--runs", str(runs))
+            )
+        return {name: line["value"] for name, line in lines.items()}
+
+    def port_limits(self, cable, driver, mtu, runs):
+        """A DPDK port's: the same bytes as a raw echo, or a blast of one way."""
+        port = ["--driver", driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
+
+        def measure(mode, *options):
+            with serving(cable.server, [self.program("tests/bench/raw_server"), mode, *port], "ready"):
+                lines = client_lines(cable.client, self.limit_client("raw_client", *options, mode=mode))
+            return {name: line["value"] for name, line in lines.items()}
+
+        def blast_us(size):
+            count = max(runs * BULK_BYTES // size, 1)
+            return measure("blast", "--bytes", str(size), "--mtu", str(mtu), "--runs", str(count))[
+                "raw_blast"
+            ]
+
+        echo, bulk, large = measure("echo"), blast_us(BULK_BYTES), LARGE_BYTES / blast_us(LARGE_BYTES)
+        return {
+            "empty_call_1": echo["raw_echo_1"],
+            "empty_call_64": echo["raw_echo_64"],
+            "pull_13312x16": bulk,
+            "push_13312x16": bulk,
+            "pull_8mb": large,
+            "push_8mb": large,
+        }
+
+    def limit_client(self, program, *options, mode=None):
+        mode = [mode] if mode else []
+        return [self.program(f"tests/bench/{program}"), *mode, "--server", f"{SERVER_IP}:{PORT}", *options]
 
     def node_arguments(self, directory, driver, device, **more):
         settings = {
@@ -359,10 +381,8 @@ class Bench:
 
     def veth_round(self, directory):
         transport = ("bench_transport", "--seconds", str(TRANSPORT_SECONDS))
-        with Cable(self.mtu, server_kernel=True) as cable:  # beside the port's, in the table of limits
-            self.raw_limits(cable, "socket")
         with Cable(self.mtu) as cable:
-            limits = self.raw_limits(cable, self.driver)
+            limits = self.call_limits(cable, self.driver)
             calls = self.on_node(cable, directory, [("bench_calls", "--runs", str(self.runs)), transport])
             alone = self.on_node(
                 cable,
@@ -377,38 +397,28 @@ class Bench:
                 [transport + ("--only", row) for row in ("bulk", "small_idle")],
                 **{"fault.direction": "both", "fault.loss_ppm": LOSS_PPM},
             )
-        self.blast_us = limits["raw_blast"]["value"]
-        self.add("empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
-        self.add("empty_call_64", calls["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
-        for name in (
-            "pull_13312x16",
-            "push_13312x16",
-            "lookup_512x26_by_batch",
-            "lookup_512x26_summed_by_batch",
-        ):
-            self.add(name, calls[name]["value"], limits["raw_blast"]["value"])
-        self.add("empty_call_64_unbundled", alone["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
-        for name in ("pull_8mb", "push_8mb"):
-            self.add(name, calls[name]["value"], LARGE_BYTES / limits["raw_blast_8mb"]["value"])
+        self.blast_us = limits["pull_13312x16"]
+        for name, limit in limits.items():
+            self.add(name, calls[name]["value"], limit)
+        for name in ("lookup_512x26_by_batch", "lookup_512x26_summed_by_batch"):
+            self.add(name, calls[name]["value"], self.blast_us)
+        self.add("empty_call_64_unbundled", alone["empty_call_64"]["value"], limits["empty_call_64"])
         self.add("small_under_bulk_p99", calls["small_under_bulk"]["p99"], calls["small_idle"]["p99"])
         self.add("bulk_at_1pct_loss", lossy["bulk"]["value"], calls["bulk"]["value"])
         round_trip_us = calls["small_idle"]["value"]
         self.add("small_at_1pct_loss_p99", lossy["small_idle"]["p99"], 4 * round_trip_us + PROBE_US)
 
     def socket_round(self, directory):
-        """A node on the kernel's sockets; the limit is a plain socket's, whose datagrams move in runs."""
+        """A node on the kernel's sockets, beside the simplest server for the same calls."""
         with Cable(self.mtu, server_kernel=True) as cable:
-            limits = self.raw_limits(cable, "socket")
+            limits = self.call_limits(cable, "socket")
             commands = [
                 ("bench_calls", "--runs", str(self.runs)),
                 ("bench_transport", "--seconds", str(TRANSPORT_SECONDS)),
             ]
             calls = self.on_node(cable, directory, commands, driver="socket")
-        self.add("socket_empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
-        for name in ("pull_13312x16", "push_13312x16"):
-            self.add(f"socket_{name}", calls[name]["value"], limits["raw_blast"]["value"])
-        for name in ("pull_8mb", "push_8mb"):
-            self.add(f"socket_{name}", calls[name]["value"], LARGE_BYTES / limits["raw_blast_8mb"]["value"])
+        for name, limit in limits.items():
+            self.add(f"socket_{name}", calls[name]["value"], limit)
         self.add("socket_small_under_bulk_p99", calls["small_under_bulk"]["p99"], calls["small_idle"]["p99"])
 
     def memif_round(self, directory):
@@ -551,18 +561,29 @@ class Bench:
         }
 
     def measure(self, part, directory):
-        getattr(self, f"{part}_round")(directory)
+        before = {name: len(values) for name, values in self.rounds.items()}
+        with quiet.Quiet() as machine_time:
+            getattr(self, f"{part}_round")(directory)
+        for name, values in self.rounds.items():
+            if len(values) > before.get(name, 0):
+                self.quiet.setdefault(name, []).append((machine_time.steal, machine_time.others))
 
     def measure_beside_noise(self, part, directory):
         """The part once more while another process takes half of a CPU."""
         self.rounds, self.noisy = self.noisy, self.rounds
         limits, self.limits = self.limits, {}  # the table of limits is of a quiet machine
+        machine_time, self.quiet = self.quiet, {}
         try:
             with noise():
                 self.measure(part, directory)
         finally:
             self.rounds, self.noisy = self.noisy, self.rounds
-            self.limits = limits
+            self.limits, self.quiet = limits, machine_time
+
+    def machine_time(self, name):
+        """The largest shares of the CPUs' time in a round that were not the bench's."""
+        shares = self.quiet.get(name)
+        return {"steal": max(s for s, _ in shares), "others": max(o for _, o in shares)} if shares else {}
 
     def results(self):
         rows = []
@@ -595,6 +616,8 @@ class Bench:
                     "met": met,
                     "noisy_ratio": noisy_ratio,
                     "noise_factor": noise_factor(ratio, noisy_ratio, better),
+                    "limit_spread": quiet.spread(limits),
+                    **self.machine_time(name),
                 }
             )
         return rows

@@ -5,12 +5,18 @@ import re
 
 NOISE_TARGET = 1.5  # times as bad as without the noise, at most, may a ratio to the limit be beside it
 MTU_ROW = r"mtu_\d+_"
-# limit: (what, unit, bytes of a blast)
+ROW_HEAD = ("row", "value", "limit", "ratio", "target", "met", "limit's spread", "stolen", "others")
+SPREAD_MAX = 0.2  # (largest - smallest) / median: a row whose limit spread more over the rounds says little
+# limit: (what, unit, bytes that it moves, where it is a time)
 LIMITS = {
-    "raw_echo_1": ("one datagram there and back", "us", None),
-    "raw_echo_64": ("the same, 64 in flight", "/s", None),
-    "raw_blast": ("852 kB after a small request", "MB/s", 13312 * 16 * 4),
-    "raw_blast_8mb": ("8 MiB after a small request", "MB/s", 8 << 20),
+    "empty_call_1": ("one empty call", "us", None),
+    "empty_call_64": ("the same, 64 in flight", "/s", None),
+    "pull_13312x16": ("852 kB of rows pulled", "MB/s", 13312 * 16 * 4),
+    "push_13312x16": ("as many gradients pushed", "MB/s", 13312 * 16 * 4),
+    "set_13312x16": ("as many rows replaced", "MB/s", 13312 * 16 * 4),
+    "bags_512x26": ("512 bags of 26 rows", "us", None),
+    "pull_8mb": ("8 MiB pulled", "MB/s", None),
+    "push_8mb": ("8 MiB pushed", "MB/s", None),
 }
 
 
@@ -58,6 +64,16 @@ def met(row):
     return {True: "yes", False: "no", None: ""}[row["met"]]
 
 
+def percent(share):
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def spread(row):
+    """Over the rounds, with a mark where it is too large."""
+    share = row.get("limit_spread")
+    return percent(share) + (" !" if share is not None and share > SPREAD_MAX else "")
+
+
 def cells(row):
     return (
         row["name"],
@@ -66,6 +82,9 @@ def cells(row):
         number(row["ratio"]),
         target(row),
         met(row),
+        spread(row),
+        percent(row.get("steal")),
+        percent(row.get("others")),
     )
 
 
@@ -117,7 +136,7 @@ def tables(results):
         yield ("what the port alone can do", *heads), rows
     others = [row for row in results["rows"] if not re.match(MTU_ROW, row["name"])]
     if others:
-        yield ("row", "value", "limit", "ratio", "target", "met"), [cells(row) for row in others]
+        yield ROW_HEAD, [cells(row) for row in others]
     yield from mtu_tables([row for row in results["rows"] if re.match(MTU_ROW, row["name"])])
     noisy = [row for row in results["rows"] if row["noise_factor"] is not None]
     if noisy:

@@ -235,11 +235,27 @@ static inline void update_row(const struct bare_table *t, void *arg, uint32_t i,
     }
 }
 
-void bare_table_push(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
+static inline void set_row(const struct bare_table *t, void *arg, uint32_t i, float *row)
+{
+    memcpy(row, (const float *)arg + (size_t)i * BARE_DIM, BARE_DIM * sizeof(float));
+}
+
+/* A sink's argument, of sinks that only read there. */
+static void *sink_input(const float *in)
 {
     union {
         const float *in;
         void *arg;
-    } g = {.in = gradients};
-    each_row(t, keys, key_count, 2 * BARE_DIM, 2, update_row, g.arg);
+    } g = {.in = in};
+    return g.arg;
+}
+
+void bare_table_push(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
+{
+    each_row(t, keys, key_count, 2 * BARE_DIM, 2, update_row, sink_input(gradients));
+}
+
+void bare_table_set(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *rows)
+{
+    each_row(t, keys, key_count, t->row_floats, 1, set_row, sink_input(rows));
 }

@@ -25,5 +25,7 @@ void bare_table_sum(const struct bare_table *t, const uint64_t *keys, uint32_t b
                     float *out);
 /* Adagrad, key by key: repeated keys are updated repeatedly. */
 void bare_table_push(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients);
+/* Replaces the values of rows, and leaves the state. */
+void bare_table_set(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *rows);
 
 #endif

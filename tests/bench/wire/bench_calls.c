@@ -68,7 +68,7 @@ static uint64_t next_key(uint64_t *state, uint64_t key_count)
 }
 
 struct workload {
-    uint32_t table;
+    uint32_t table, set_table; /* Adagrad's, and one whose rows are replaced */
     uint64_t keys[ROWS];
     float gradients[ROWS * DIM];
 };
@@ -83,6 +83,9 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     feature.init_a = -0.01f;
     feature.init_b = 0.01f;
     bench_check(mr_create(client, NULL, &feature, 1, &w->table), "create");
+    struct mr_feature set = mr_feature_table("bench_set", DIM);
+    mr_feature_set_optimizer(&set, MR_OPT_ASSIGN);
+    bench_check(mr_create(client, NULL, &set, 1, &w->set_table), "create");
     uint64_t state = 1;
     for (uint32_t i = 0; i < ROWS; i++)
         w->keys[i] = next_key(&state, key_count);
@@ -100,20 +103,48 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     return w;
 }
 
-static void bench_pull(struct mr_client *client, const struct workload *w, const struct mr_options *options,
-                       uint32_t runs)
+/* Bulk calls, one at a time. */
+static void bench_bulk(struct mr_client *client, const struct workload *w, const struct mr_options *options,
+                       const char *name, uint32_t runs,
+                       void (*call)(struct mr_client *client, const struct workload *w,
+                                    const struct mr_options *options))
 {
     double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + 20; i++) {
-        struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
-        bench_check(mr_lookup(client, options, w->table, w->keys, ROWS, &reply), "lookup");
+        call(client, w, options);
         if (i >= 20)
             us[i - 20] = bench_now_us() - t0;
-        mr_reply_free(reply);
     }
-    bench_print_latency("pull_13312x16", us, runs);
+    bench_print_latency(name, us, runs);
     free(us);
+}
+
+static void call_pull(struct mr_client *client, const struct workload *w, const struct mr_options *options)
+{
+    struct mr_reply *reply = NULL;
+    bench_check(mr_lookup(client, options, w->table, w->keys, ROWS, &reply), "lookup");
+    mr_reply_free(reply);
+}
+
+static void call_push(struct mr_client *client, const struct workload *w, const struct mr_options *options)
+{
+    bench_check(mr_push_gradients(client, options, w->table, w->keys, ROWS, DIM, w->gradients), "push");
+}
+
+static void call_set(struct mr_client *client, const struct workload *w, const struct mr_options *options)
+{
+    bench_check(mr_push_gradients(client, options, w->set_table, w->keys, ROWS, DIM, w->gradients), "set");
+}
+
+static void call_bags(struct mr_client *client, const struct workload *w, const struct mr_options *options)
+{
+    uint32_t offsets[SAMPLES + 1];
+    struct mr_reply *reply = NULL;
+    for (uint32_t i = 0; i <= SAMPLES; i++)
+        offsets[i] = i * SLOTS;
+    bench_check(mr_lookup_bags(client, options, w->table, w->keys, NULL, offsets, SAMPLES, &reply), "bags");
+    mr_reply_free(reply);
 }
 
 /* Small lookups: what a call from Python is compared with. */
@@ -162,20 +193,6 @@ static void bench_own_p99(struct mr_client *client, const struct workload *w, ui
         (double)mr_histogram_percentile_ns(&now, 0.5) / 1e3,
         (double)mr_histogram_percentile_ns(&now, 0.99) / 1e3, runs);
     fflush(stdout);
-    free(us);
-}
-
-static void bench_push(struct mr_client *client, const struct workload *w, const struct mr_options *options,
-                       uint32_t runs)
-{
-    double *us = calloc(runs, sizeof(*us));
-    for (uint32_t i = 0; i < runs + 20; i++) {
-        double t0 = bench_now_us();
-        bench_check(mr_push_gradients(client, options, w->table, w->keys, ROWS, DIM, w->gradients), "push");
-        if (i >= 20)
-            us[i - 20] = bench_now_us() - t0;
-    }
-    bench_print_latency("push_13312x16", us, runs);
     free(us);
 }
 
@@ -285,10 +302,16 @@ int main(int argc, char **argv)
         bench_lookup(client, w, 64, "lookup_64", runs * 20);
     if (only != NULL && strcmp(only, "own_p99") == 0)
         bench_own_p99(client, w, runs * 40);
-    if (only == NULL || strcmp(only, "pull_13312x16") == 0)
-        bench_pull(client, w, &call, runs);
-    if (only == NULL || strcmp(only, "push_13312x16") == 0)
-        bench_push(client, w, &call, runs);
+    static const struct {
+        const char *name;
+        void (*call)(struct mr_client *client, const struct workload *w, const struct mr_options *options);
+    } bulk[] = {{"pull_13312x16", call_pull},
+                {"push_13312x16", call_push},
+                {"set_13312x16", call_set},
+                {"bags_512x26", call_bags}};
+    for (uint32_t i = 0; i < sizeof(bulk) / sizeof(bulk[0]); i++)
+        if (only == NULL || strcmp(only, bulk[i].name) == 0)
+            bench_bulk(client, w, &call, bulk[i].name, runs, bulk[i].call);
     static const struct {
         const char *name;
         uint32_t slots;

@@ -10,6 +10,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tests/bench"))
+import quiet  # noqa: E402
 import run  # noqa: E402
 import table  # noqa: E402
 
@@ -110,10 +111,12 @@ class Tables(unittest.TestCase):
             return table.merge(table.load(saved.name), after)
 
     def test_later_rows_take_the_place_of_earlier_ones(self):
-        before = results(row("a"), row("b"), limits={"raw_echo_1": {"socket": 9.0}}, notes={"torch": "1"})
-        merged = self.merged(before, results(row("b", 7.0), row("c"), limits={"raw_echo_1": {"af_xdp": 6.0}}))
+        before = results(row("a"), row("b"), limits={"empty_call_1": {"socket": 9.0}}, notes={"torch": "1"})
+        merged = self.merged(
+            before, results(row("b", 7.0), row("c"), limits={"empty_call_1": {"af_xdp": 6.0}})
+        )
         self.assertEqual([(r["name"], r["value"]) for r in merged["rows"]], [("a", 10), ("b", 7), ("c", 10)])
-        self.assertEqual(merged["limits"], {"raw_echo_1": {"socket": 9.0, "af_xdp": 6.0}})
+        self.assertEqual(merged["limits"], {"empty_call_1": {"socket": 9.0, "af_xdp": 6.0}})
         self.assertEqual(merged["notes"], {"torch": "1"})
 
     def test_there_may_be_nothing_to_merge(self):
@@ -121,15 +124,21 @@ class Tables(unittest.TestCase):
 
     def test_missed_rows_say_no_and_rows_without_a_target_nothing(self):
         text = table.markdown(results(row("a"), row("b", met=True), row("c", target=None, met=None)))
-        self.assertIn("| `a` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | no |", text)
-        self.assertIn("| `b` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | yes |", text)
-        self.assertIn("| `c` | 10.00 us | 5.00 | 2.00 | - |  |", text)
+        self.assertIn("| `a` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | no | - | - | - |", text)
+        self.assertIn("| `b` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | yes | - | - | - |", text)
+        self.assertIn("| `c` | 10.00 us | 5.00 | 2.00 | - |  | - | - | - |", text)
+
+    def test_a_limit_that_spreads_is_marked_and_other_programs_are_shown(self):
+        rows = [row("a", limit_spread=0.21, steal=0.004, others=0.1), row("b", limit_spread=0.2)]
+        text = table.markdown(results(*rows))
+        self.assertIn("| no | 21 % ! | 0 % | 10 % |", text)
+        self.assertIn("| no | 20 % | - | - |", text)
 
     def test_limits_of_port_and_sockets_stand_side_by_side(self):
-        limits = {"raw_blast": {"af_xdp": 851.968, "socket": 170.3936}}
+        limits = {"pull_13312x16": {"af_xdp": 851.968, "socket": 170.3936}}
         text = table.text(results(limits=limits))
         self.assertRegex(text, r"what the port alone can do +af_xdp +sockets, super-packets")
-        self.assertRegex(text, r"852 kB after a small request +1,000 MB/s +5,000 MB/s")
+        self.assertRegex(text, r"852 kB of rows pulled +1,000 MB/s +5,000 MB/s")
 
     def test_mtus_stand_in_lines(self):
         rows = [
@@ -147,6 +156,29 @@ class Tables(unittest.TestCase):
         noisy = row("a", noisy_ratio=3.2, noise_factor=1.6)
         self.assertIn("| `a` | 2.00 | 3.20 | 1.60 | <= 1.5 x quiet | no |", table.markdown(results(noisy)))
         self.assertNotIn("quiet", table.markdown(results(row("a"))))
+
+
+class QuietMachine(unittest.TestCase):
+    def test_the_spread_is_of_the_median(self):
+        self.assertIsNone(quiet.spread([3.0]))
+        self.assertAlmostEqual(quiet.spread([12.0, 10.0, 9.0]), 0.3)
+
+    def test_what_others_take_is_what_own_programs_do_not(self):
+        shares = []
+        for own in (0.0, 3.0):
+            busy, used, clock = iter([(5.0, 1.0), (9.0, 1.5)]), iter([2.0, 2.0 + own]), iter([10.0, 12.0])
+            with mock.patch.object(quiet, "cpu_seconds", lambda busy=busy: next(busy)), mock.patch.object(
+                quiet, "own_seconds", lambda used=used: next(used)
+            ), mock.patch.object(
+                quiet.os, "times", lambda clock=clock: argparse.Namespace(elapsed=next(clock))
+            ), mock.patch.object(
+                quiet.os, "cpu_count", lambda: 4
+            ):
+                with quiet.Quiet() as machine:
+                    pass
+            self.assertAlmostEqual(machine.steal, 0.5 / 8)
+            shares.append(machine.others)
+        self.assertEqual(shares, [4.0 / 8, 1.0 / 8])
 
 
 class SessionFirst(unittest.TestCase):
