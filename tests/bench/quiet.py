@@ -1,5 +1,5 @@
-"""How quiet the machine is while something is measured: what the hypervisor took of its CPUs, and what programs
-that are not the bench's took."""
+"""How quiet the machine is while something is measured: what the hypervisor and other programs took of its
+CPUs."""
 import os
 import resource
 
@@ -20,8 +20,8 @@ def own_seconds():
 
 
 class Quiet:
-    """Around something whose programs have ended at its end. steal, others: CPUs' time, as a share of what all
-    CPUs have in that time. The kernel's own threads, which move the packets, count as others."""
+    """Around something whose programs have ended at its end. steal, others: CPUs' time, as a share of what
+    all CPUs have in that time. The kernel's own threads, which move the packets, count as others."""
 
     def __enter__(self):
         self.before = (os.times().elapsed, *cpu_seconds(), own_seconds())

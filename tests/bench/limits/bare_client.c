@@ -75,7 +75,8 @@ static void begin_call(struct client *c, enum bare_op op, uint32_t total, uint32
     c->call = (struct call){{++c->calls, op, 0, total}, answers, item_bytes, out};
 }
 
-/* Sends `total` items of so many bytes in one or two arrays, the answer to whose datagrams fills datagrams. */
+/* Sends `total` items of so many bytes in one or two arrays, the answer to whose datagrams fills
+ * datagrams. */
 static void send_items(struct client *c, const void *first_array, uint32_t first_bytes,
                        const void *second_array, uint32_t second_bytes, uint32_t answer_items)
 {
@@ -196,7 +197,7 @@ static void measure_empty_many(struct client *c, uint32_t runs)
     bench_print_rate("empty_call_64", (double)done / (bench_now_us() - start) * 1e6, "calls/s", done);
 }
 
-static void fill(struct client *c)
+static void bare_client_fill(struct client *c)
 {
     uint64_t state = 1;
     for (uint32_t i = 0; i < ROWS; i++) { /* the keys of bench_calls */
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
     }
     bare_socket_open(&c.socket, mtu);
     c.socket.peer = server;
-    fill(&c);
+    bare_client_fill(&c);
     const double variable_bytes = BARE_VARIABLE_FLOATS * sizeof(float);
     measure(&c, "empty_call_1", send_empty, c.runs * 40, 0);
     measure_empty_many(&c, c.runs * 200);

@@ -1,9 +1,11 @@
-/* The limit that sockets and memory set: the simplest server for the calls of bench_calls that a good engineer
- * would write. One thread, a bare table, and datagrams in runs; each datagram is served by itself as it comes.
+/* The limit that sockets and memory set: the simplest server for the calls of bench_calls that a good
+ * engineer would write. One thread, a bare table, and datagrams in runs; each datagram is served by itself
+ * as it comes.
  *
- *   bare_server PORT MTU
+ * bare_server PORT MTU
  *
- * Spins instead of sleeping, and serves one client at a time. Prints "ready" once it serves; ends on SIGTERM. */
+ * Spins instead of sleeping, and serves one client at a time. Prints "ready" once it serves; ends on
+ * SIGTERM. */
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* What bare_server and bare_client share: the header of their datagrams, and a UDP socket whose datagrams move
- * in runs (UDP_SEGMENT, UDP_GRO). There are no sessions, tags, retries or records, and integers are those of
- * the machine. Of one thread. */
+/* What bare_server and bare_client share: the header of their datagrams, and a UDP socket whose datagrams
+ * move in runs (UDP_SEGMENT, UDP_GRO). There are no sessions, tags, retries or records, and integers are
+ * those of the machine. Of one thread. */
 #ifndef BARE_SOCKET_H
 #define BARE_SOCKET_H
 
