@@ -13,7 +13,7 @@ build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
     libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev librdkafka-dev libssl-dev libsystemd-dev libzookeeper-mt-dev zlib1g-dev libzstd-dev libdnnl-dev python3-cffi python3-numpy)
 cluster_packages=(zookeeper "$java")
-test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
+test_packages=(libcmocka-dev mold groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven "$java_compiler"
     nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
 # The guest's kernel and busybox are unpacked, not installed (scripts/nic.sh).
