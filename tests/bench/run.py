@@ -22,6 +22,7 @@ import checkpoint
 import mtu
 import nodes
 import observe
+import push_log
 import quiet
 import remote
 import stores
@@ -90,6 +91,7 @@ ROWS = {
         "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
     },
     "checkpoint": checkpoint.ROWS,
+    "log": push_log.ROWS,
     "stores": stores.ROWS,
     "nodes": nodes.ROWS,
     "observe": observe.ROWS,
@@ -111,6 +113,7 @@ PARTS = {
     "memif": 30,
     "table": 60,
     "checkpoint": 150,
+    "log": 40,
     "stores": 130,
     "nodes": 120,
     "observe": 75,
@@ -514,6 +517,9 @@ class Bench:
             print(f"bench: checkpoints left out: {reason}", file=sys.stderr)
             return
         checkpoint.Checkpoints(self, sys.modules[__name__], self.checkpoint_bytes).round()
+
+    def log_round(self, _directory):
+        push_log.PushLog(self, sys.modules[__name__]).round()
 
     def stores_round(self, _directory):
         reason = stores.why_not(self.build, available_bytes())
