@@ -417,3 +417,8 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
 {
     core->app_due_us = due_us;
 }
+
+int dp_core_bell(const struct dp_core *core)
+{
+    return core->waiter.bell;
+}

@@ -193,6 +193,12 @@ enum mr_status ps_control_read_features(struct ps_control *c, const char *direct
 /* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
  * next start would load the same one; with checkpoint.durable = remote, once the store has it. */
 void ps_control_durable(struct ps_control *c);
+/* Whether an earlier start was told to begin from that checkpoint (0: none), gave up the log, and began
+ * the one that is there: to be told so once more, by a configuration that stays, would give that up, too. */
+bool ps_control_log_was_told(struct ps_control *c, uint64_t id);
+/* Whether the log began when a start was told from where, and nothing was saved or restored since: then it
+ * follows that checkpoint (*id; 0: none), and not the newest. */
+bool ps_control_log_begins(struct ps_control *c, uint64_t *id);
 /* Before the gate opens, after the restore at the start, if there was one: applies what the log has after
  * the checkpoint, if `replays`, and begins the node's log, if the configuration wants one. goes_back: as
  * ps_control_goes_back() said. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY, MR_OUT_OF_MEMORY: the node

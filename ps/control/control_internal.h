@@ -116,13 +116,15 @@ struct ps_control {
     struct ps_control_log {  /* checkpoint.durability = log (control_log.c) */
         bool is_on;          /* pushes are logged */
         bool is_there;       /* there are segments */
+        bool is_used;        /* at a start: and one of them has a header, so that it may have records */
         bool is_prepared;    /* the newest has been made, and no core uses it yet */
         bool is_stalled;     /* as the log of lines says */
         bool has_base;       /* a checkpoint was restored at the start */
         uint64_t number;     /* the newest segment; 0: none */
         uint64_t cut_number; /* the one that begins at the last cut; 0: that is no cut of the node's own */
-        uint64_t first;      /* at a start: where what follows the checkpoint begins; 0: nothing does */
-        uint32_t wrote_cores;
+        struct ps_log_header
+            first;               /* at a start: of the segment that follows the checkpoint; number 0: none */
+        uint64_t told;           /* from where a start was told to begin the log (struct ps_log_header) */
         struct ps_log_base base; /* at a start: what was restored */
         struct ps_log_file files[DP_CORES_MAX];
         struct ps_log_cut cuts[DP_CORES_MAX];

@@ -54,8 +54,9 @@ enum mr_status ps_control_log_prepare(struct ps_control *c, uint64_t base_id, co
         }
     }
     snprintf(base.directory, sizeof(base.directory), "%s", directory);
-    const enum mr_status status = ps_log_create(c->own.store, own_path(c), log->number + 1, core_count(c),
-                                                &base, NULL, log->files, line);
+    const struct ps_log_segment segment = {
+        .number = log->number + 1, .core_count = core_count(c), .base = &base, .told = log->told};
+    const enum mr_status status = ps_log_create(c->own.store, own_path(c), &segment, log->files, line);
     if (status != MR_OK) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", line);
         return status;
@@ -212,7 +213,7 @@ enum mr_status ps_control_log_find(struct ps_control *c, uint64_t base_id, const
     struct ps_log_base base = {.id = base_id};
     struct ps_log_list list;
     char line[PS_TEXT_BYTES];
-    log->first = 0;
+    log->first.number = 0;
     if (own_path(c)[0] == '\0' || !c->history.has_log)
         return MR_OK;
     snprintf(base.directory, sizeof(base.directory), "%s", directory);
@@ -220,7 +221,10 @@ enum mr_status ps_control_log_find(struct ps_control *c, uint64_t base_id, const
     if (status == MR_OK) {
         log->is_there = list.count > 0;
         log->number = list.count > 0 ? list.numbers[list.count - 1] : 0;
-        status = ps_log_find(c->own.store, own_path(c), &list, &base, &log->first, &log->wrote_cores, line);
+        status = ps_log_newest(c->own.store, own_path(c), &list, false, &log->first, line);
+        log->is_used = log->first.number != 0;
+        if (status == MR_OK)
+            status = ps_log_find(c->own.store, own_path(c), &list, &base, &log->first, line);
         free(list.numbers);
     }
     if (status != MR_OK)
@@ -229,9 +233,44 @@ enum mr_status ps_control_log_find(struct ps_control *c, uint64_t base_id, const
     return status;
 }
 
+/* The newest header, or the newest of those that begin a log. False: there is none, or it cannot be read,
+ * which the start says later. */
+static bool log_newest(const struct ps_control *c, bool is_first, struct ps_log_header *out)
+{
+    struct ps_log_list list;
+    char line[PS_TEXT_BYTES];
+    if (own_path(c)[0] == '\0' || !c->history.has_log ||
+        ps_log_list(c->own.store, own_path(c), &list, line) != MR_OK)
+        return false;
+    const enum mr_status status = ps_log_newest(c->own.store, own_path(c), &list, is_first, out, line);
+    free(list.numbers);
+    return status == MR_OK && out->number != 0;
+}
+
+bool ps_control_log_was_told(struct ps_control *c, uint64_t id)
+{
+    struct ps_log_header newest;
+    if (!log_newest(c, false, &newest) || newest.told != (id != 0 ? id : PS_LOG_NO_BASE))
+        return false;
+    c->log.told = newest.told; /* still, for the start after this one */
+    return true;
+}
+
+bool ps_control_log_begins(struct ps_control *c, uint64_t *id)
+{
+    struct ps_log_header first;
+    char text[PS_CONTROL_TEXT_BYTES];
+    const uint64_t newest = ps_control_own_newest(c);
+    if (newest == 0 || ps_history_goes_back(&c->history, newest) || !log_newest(c, true, &first) ||
+        first.told == 0 || ps_control_log_find(c, newest, "", text) != MR_OK || c->log.first.number != 0)
+        return false;
+    *id = first.base_id;
+    return true;
+}
+
 bool ps_control_log_follows(const struct ps_control *c)
 {
-    return c->log.first != 0;
+    return c->log.first.number != 0;
 }
 
 /* ---- a start: replay ---- */
@@ -384,7 +423,7 @@ static void replay_log(struct ps_control *c, const struct replay_round *r, uint6
         uint64_t torn_bytes;
         c->log.cuts[i] = ps_log_replay_cut(r->replays[i], &torn_bytes);
         records += r->records[i];
-        if (c->log.cuts[i].number != 0)
+        if (torn_bytes != 0)
             mr_log_with(
                 MR_LOG_WARNING,
                 MR_LOG_FIELDS({"core", .number = i}, {"segment", .number = c->log.cuts[i].number},
@@ -409,7 +448,8 @@ static enum mr_status replay_all(struct ps_control *c, const struct ps_log_list 
     uint64_t clock_us = 0;
     char line[PS_TEXT_BYTES] = "no memory left";
     for (uint32_t i = 0; i < core_count(c) && status == MR_OK; i++)
-        status = ps_log_replay_open(c->own.store, own_path(c), list, c->log.first, i, &r->replays[i], line);
+        status =
+            ps_log_replay_open(c->own.store, own_path(c), list, c->log.first.number, i, &r->replays[i], line);
     if (status == MR_OK) {
         r->apply = apply;
         while (replay_goes_on(c, r))
@@ -438,12 +478,13 @@ static enum mr_status replay(struct ps_control *c, ps_log_apply *apply, char *te
 {
     struct ps_log_list list;
     char line[PS_TEXT_BYTES];
-    if (c->log.wrote_cores != core_count(c)) {
+    const uint32_t wrote_cores = c->log.first.core_count;
+    if (wrote_cores != core_count(c)) {
         snprintf(
             line, sizeof(line),
             "a node of %u cores wrote it, and this one has %u: start with cores.count = %u, save (millrace "
             "ctl save), and then change cores.count",
-            c->log.wrote_cores, core_count(c), c->log.wrote_cores);
+            wrote_cores, core_count(c), wrote_cores);
         return start_refuse(c, line, text);
     }
     enum mr_status status = ps_log_list(c->own.store, own_path(c), &list, line);
@@ -503,8 +544,13 @@ static enum mr_status log_begin(struct ps_control *c, bool continues, char *text
         if (written != MR_OK)
             return written;
     }
-    enum mr_status status = ps_log_create(c->own.store, own_path(c), log->number + 1, core_count(c),
-                                          continues ? NULL : &log->base, log->cuts, log->files, line);
+    const struct ps_log_segment segment = {.number = log->number + 1,
+                                           .core_count = core_count(c),
+                                           .base = continues ? NULL : &log->base,
+                                           .cuts = continues ? log->cuts : NULL,
+                                           .told = log->told,
+                                           .is_first = !continues};
+    enum mr_status status = ps_log_create(c->own.store, own_path(c), &segment, log->files, line);
     if (status != MR_OK) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", line);
         return status;
@@ -530,12 +576,15 @@ enum mr_status ps_control_log_start(struct ps_control *c, bool replays, bool goe
         status = ps_control_log_find(c, 0, "", text);
     if (status != MR_OK)
         return status;
-    if (!replays && log->is_there)
+    if (!replays)
+        log->told = log->base.id != 0 ? log->base.id : PS_LOG_NO_BASE;
+    if (!replays && log->is_used)
         mr_log_warning(
             "log_given_up",
-            "checkpoint.restore = %s: the log in %s is not applied, and the pushes in it are given up",
+            "checkpoint.restore = %s: the log in %s is not applied, and the pushes in it are given "
+            "up; later starts with the same setting go on from what this one begins",
             c->node->config->checkpoint_restore, own_path(c));
-    if (replays && log->is_there && log->first == 0 && !goes_back) {
+    if (replays && log->is_used && log->first.number == 0 && !goes_back) {
         char id[24] = "none";
         if (log->base.id != 0)
             snprintf(id, sizeof(id), "%" PRIu64, log->base.id);
@@ -546,7 +595,7 @@ enum mr_status ps_control_log_start(struct ps_control *c, bool replays, bool goe
             id, id);
         return start_refuse(c, line, text);
     }
-    const bool continues = replays && log->first != 0;
+    const bool continues = replays && log->first.number != 0;
     if (continues)
         status = replay(c, apply, text);
     if (status == MR_OK && wanted)
@@ -559,7 +608,7 @@ enum mr_status ps_control_log_start(struct ps_control *c, bool replays, bool goe
 enum mr_status ps_control_log_check_none(struct ps_control *c, char *text)
 {
     const enum mr_status status = ps_control_log_find(c, 0, "", text);
-    if (status != MR_OK || !c->log.is_there)
+    if (status != MR_OK || !c->log.is_used)
         return status;
     return start_refuse(
         c,

@@ -359,17 +359,16 @@ static void answers_send(struct ps_core *core)
     core->log_counters.answers_waiting = log->count;
 }
 
-void ps_push_log_poll(struct ps_core *core, uint64_t now_us)
+uint64_t ps_push_log_poll(struct ps_core *core, uint64_t now_us)
 {
     struct ps_push_log *log = core->log;
     evicted_append(core);
     const int error = ps_push_log_error(core);
-    const bool is_busy = ps_log_writer_poll(log->writer, now_us);
+    const uint64_t due_us = ps_log_writer_poll(log->writer, now_us);
     if (ps_push_log_error(core) != error)
         ps_node_wake_control(core->node); /* which says so */
     answers_send(core);
-    if (core->rpc == NULL) /* else it is looked at often enough */
-        dp_core_due(core->dp_core, is_busy ? now_us + PS_PUSH_LOG_POLL_US : UINT64_MAX);
+    return due_us;
 }
 
 uint64_t ps_push_log_position(struct ps_core *core)
@@ -403,6 +402,7 @@ enum mr_status ps_push_log_begin(struct ps_core *core, struct ps_log_writer *wri
     log->answers = answers;
     log->writer = writer;
     ps_log_writer_switch(writer, file);
+    ps_log_writer_notify(writer, dp_core_bell(core->dp_core));
     core->log = log;
     return MR_OK;
 }

@@ -16,7 +16,6 @@
 #include "ps/log/log_writer.h"
 
 #define PS_REPLAY_TEXT_BYTES 400
-#define PS_PUSH_LOG_POLL_US  100u /* between two looks at a flush that runs, on a core without other work */
 
 struct ps_core;
 struct ps_feature;
@@ -44,8 +43,9 @@ bool ps_push_log_can_switch(const struct ps_core *core);
 /* Whether a record of a change of tables or streams can be appended, of so many bytes: the log is not
  * stalled, and not full. */
 bool ps_push_log_has_room(const struct ps_core *core, uint64_t content_bytes);
-/* Goes on with what is on its way; sends the answers that need not wait any more. */
-void ps_push_log_poll(struct ps_core *core, uint64_t now_us);
+/* Goes on with what is on its way; sends the answers that need not wait any more. Returns when it is to be
+ * called again at the latest, as ps_log_writer_poll(). */
+uint64_t ps_push_log_poll(struct ps_core *core, uint64_t now_us);
 /* Records appended and not durable: none, once this many more are. */
 uint64_t ps_push_log_position(struct ps_core *core);
 /* Any thread, while the core has a log. */

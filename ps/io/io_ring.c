@@ -72,16 +72,21 @@ void ps_io_ring_write(struct ps_io_ring *r, uint64_t tag, uint32_t file, uint32_
     io_uring_sqe_set_data64(sqe, tag);
 }
 
-void ps_io_ring_write_synced(struct ps_io_ring *r, int descriptor, const uint8_t *from, size_t bytes,
-                             uint64_t offset)
+void ps_io_ring_write_durable(struct ps_io_ring *r, uint64_t tag, int descriptor, bool is_direct,
+                              const uint8_t *from, size_t bytes, uint64_t offset)
 {
-    struct io_uring_sqe *write = io_uring_get_sqe(&r->uring), *sync = io_uring_get_sqe(&r->uring);
-    assert(write && sync);
-    io_uring_prep_write(write, descriptor, from, (unsigned)bytes, offset);
-    io_uring_sqe_set_flags(write, IOSQE_IO_LINK | IOSQE_ASYNC);
-    io_uring_sqe_set_data64(write, PS_IO_RING_WRITE);
-    io_uring_prep_fsync(sync, descriptor, IORING_FSYNC_DATASYNC);
-    io_uring_sqe_set_data64(sync, PS_IO_RING_SYNC);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+    assert(sqe);
+    io_uring_prep_write(sqe, descriptor, from, (unsigned)bytes, offset);
+    sqe->rw_flags = RWF_DSYNC;
+    if (!is_direct)
+        io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+    io_uring_sqe_set_data64(sqe, tag);
+}
+
+bool ps_io_ring_notify(struct ps_io_ring *r, int eventfd)
+{
+    return r->is_open && io_uring_register_eventfd(&r->uring, eventfd) == 0;
 }
 
 static bool refusal_passes(int error)

@@ -28,12 +28,12 @@ void ps_io_ring_close(struct ps_io_ring *r);
  * hears of it by the next ps_io_ring_take(). */
 void ps_io_ring_write(struct ps_io_ring *r, uint64_t tag, uint32_t file, uint32_t buffer, const uint8_t *from,
                       size_t bytes, uint64_t offset);
-/* Puts a write to any file from any memory, and behind it a flush of that file, which is cancelled
- * (-ECANCELED) unless all bytes were written: two transfers, whose results come under these tags. The kernel
- * copies the bytes on a thread of its own. */
-enum ps_io_ring_synced { PS_IO_RING_WRITE, PS_IO_RING_SYNC };
-void ps_io_ring_write_synced(struct ps_io_ring *r, int descriptor, const uint8_t *from, size_t bytes,
-                             uint64_t offset);
+/* Puts a write to any file from any memory whose bytes are durable when its result comes. is_direct: past
+ * the page cache, so that nothing is copied; else the kernel copies the bytes on a thread of its own. */
+void ps_io_ring_write_durable(struct ps_io_ring *r, uint64_t tag, int descriptor, bool is_direct,
+                              const uint8_t *from, size_t bytes, uint64_t offset);
+/* Has each result ring this eventfd, which outlives the ring. False: the kernel cannot. */
+bool ps_io_ring_notify(struct ps_io_ring *r, int eventfd);
 /* Takes the result of one transfer: bytes moved, maybe fewer than asked for, or -errno; waits for it at
  * most wait_us. False: there is none. Once the kernel refuses for good, and has finished what it had taken,
  * the ring closes itself: transfers without a result did not take place. */

@@ -41,7 +41,7 @@ const char *ps_log_header_check(const struct ps_log_header *header)
     if (!log_hash_is(&header->hash, (const uint8_t *)header + header_hashed_at,
                      sizeof(*header) - header_hashed_at))
         return "its header does not have its hash";
-    if (header->number == 0 || header->core >= header->core_count ||
+    if (header->number == 0 || header->is_first > 1 || header->core >= header->core_count ||
         memchr(header->base_directory, '\0', sizeof(header->base_directory)) == NULL)
         return "its header has values that no node writes";
     return NULL;
@@ -56,11 +56,12 @@ static size_t block_hashed_bytes(const struct ps_log_block *block)
     return sizeof(*block) - block_hashed_at + block->bytes;
 }
 
-void ps_log_block_seal(struct ps_log_block *block, uint64_t nonce, uint64_t number)
+void ps_log_block_seal(struct ps_log_block *block, uint64_t nonce, uint64_t number, bool is_last)
 {
     block->magic = PS_LOG_BLOCK_MAGIC;
     block->nonce = nonce;
     block->number = number;
+    block->is_last = is_last;
     memset(block->reserved, 0, sizeof(block->reserved));
     block->hash = log_hash((const uint8_t *)block + block_hashed_at, block_hashed_bytes(block));
 }
@@ -69,7 +70,8 @@ bool ps_log_block_is_header(const struct ps_log_block *block, uint64_t nonce, ui
                             uint64_t bytes_max)
 {
     return block->magic == PS_LOG_BLOCK_MAGIC && block->nonce == nonce && block->number >= number &&
-           block->bytes > 0 && block->bytes % PS_LOG_RECORD_ALIGN == 0 && block->bytes <= bytes_max;
+           (block->bytes > 0 || block->is_last == 1) && block->bytes % PS_LOG_RECORD_ALIGN == 0 &&
+           block->bytes <= bytes_max;
 }
 
 uint64_t ps_log_batch_part_space(const struct ps_log_batch_part *part)

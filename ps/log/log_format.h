@@ -5,7 +5,8 @@
  *   4096    blocks, each at a multiple of PS_LOG_ALIGN: struct ps_log_block, its records, zeros
  *
  * A block is what one flush makes durable. It never shares a sector with another, so that a write that is
- * torn by a power failure cannot damage a block that was flushed before. */
+ * torn by a power failure cannot damage a block that was flushed before. Behind the last block lies what was
+ * there when room was made: zeros. */
 #ifndef PS_LOG_FORMAT_H
 #define PS_LOG_FORMAT_H
 
@@ -17,7 +18,7 @@
 #include "dataplane/wire/format/packet.h"
 #include "ps/checkpoint/checkpoint.h"
 
-#define PS_LOG_VERSION         1u
+#define PS_LOG_VERSION         2u
 #define PS_LOG_MAGIC           0x474C524Du /* "MRLG" */
 #define PS_LOG_BLOCK_MAGIC     0x424C524Du /* "MRLB" */
 #define PS_LOG_ALIGN           4096u       /* of blocks in the file */
@@ -36,10 +37,15 @@ struct ps_log_header {
      * follow those of the segment before it. */
     uint64_t base_id;
     char base_directory[PS_LOG_DIRECTORY_BYTES]; /* where that lies; "": in the node's own directory */
-    /* The start that made this segment found the core's segment cut_number torn, and took the bytes before
-     * cut_bytes as all of it; 0: it did not. */
+    /* The start that made this segment found that the core's log ends in segment cut_number, and took the
+     * bytes before cut_bytes as all of it: segments in between have no records. 0: no start made it, or
+     * there was none. */
     uint64_t cut_number, cut_bytes;
-    uint8_t reserved[56]; /* zero */
+    /* The checkpoint that the start which began this log was told to begin from, other than the newest,
+     * and so to give up the log that was there; PS_LOG_NO_BASE: none at all; 0: it was not. */
+    uint64_t told;
+    uint32_t is_first;    /* 1: segments before it are given up */
+    uint8_t reserved[44]; /* zero */
 };
 static_assert(sizeof(struct ps_log_header) == 384 && offsetof(struct ps_log_header, number) == 24,
               "header size, and what the hash covers");
@@ -51,7 +57,8 @@ struct ps_log_block {
     uint64_t nonce;       /* the segment's */
     uint64_t number;      /* in its file, from 0 */
     uint64_t bytes;       /* of the records */
-    uint8_t reserved[16]; /* zero */
+    uint32_t is_last;     /* 1: no block of the segment follows; the next segment's may */
+    uint8_t reserved[12]; /* zero */
 };
 static_assert(sizeof(struct ps_log_block) == PS_LOG_RECORD_ALIGN &&
                   offsetof(struct ps_log_block, nonce) == 24,
@@ -122,8 +129,8 @@ void ps_log_header_seal(struct ps_log_header *header);
 const char *ps_log_header_check(const struct ps_log_header *header);
 
 /* Sets the fixed fields and the hash of a block whose `bytes` and `record_count` are set, and whose records
- * follow it. */
-void ps_log_block_seal(struct ps_log_block *block, uint64_t nonce, uint64_t number);
+ * follow it. Only the last may have none. */
+void ps_log_block_seal(struct ps_log_block *block, uint64_t nonce, uint64_t number, bool is_last);
 /* Whether this is the header of a block of that segment, with this number or a higher one, behind which at
  * most `bytes_max` bytes lie. Its hash is not looked at. */
 bool ps_log_block_is_header(const struct ps_log_block *block, uint64_t nonce, uint64_t number,

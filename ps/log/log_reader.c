@@ -14,6 +14,9 @@ struct ps_log_reader {
     uint64_t file_bytes;
     uint64_t offset; /* of the next block */
     uint64_t number; /* its number */
+    uint64_t torn_bytes;
+    bool is_closed;     /* the block before was the last */
+    bool has_no_header; /* blocks of any segment count */
     struct ps_log_block *block;
     uint64_t capacity_bytes;
     uint32_t records_left; /* of the block */
@@ -43,12 +46,18 @@ static int block_read(struct ps_log_reader *r, uint64_t offset, uint64_t number,
     struct ps_log_block head;
     const uint64_t left = r->file_bytes - offset;
     *why = "not a block of this segment";
+    r->torn_bytes = left < sizeof(head) ? left : 0;
     if (left < sizeof(head))
         return 0;
     int error = ps_store_read_all(r->store, r->file, &head, sizeof(head), offset);
-    if (error != 0 || !ps_log_block_is_header(&head, r->header.nonce, number, left - sizeof(head)))
+    if (r->has_no_header)
+        r->header.nonce = head.nonce;
+    if (error != 0 || head.magic != PS_LOG_BLOCK_MAGIC || head.nonce != r->header.nonce)
         return error == -ENODATA ? 0 : error;
     const uint64_t bytes = sizeof(head) + head.bytes;
+    r->torn_bytes = bytes < left ? bytes : left;
+    if (!ps_log_block_is_header(&head, r->header.nonce, number, left - sizeof(head)))
+        return 0;
     if (bytes > r->capacity_bytes) {
         free(r->block);
         r->capacity_bytes = ps_log_padded(bytes, PS_LOG_ALIGN);
@@ -81,11 +90,15 @@ static int find_later(struct ps_log_reader *r, uint64_t offset, bool *is_there)
 
 static enum ps_log_read reader_judge(struct ps_log_reader *r, const char *why, char text[PS_TEXT_BYTES])
 {
+    const uint64_t torn_bytes = r->torn_bytes;
     bool is_there;
     const int error = find_later(r, r->offset, &is_there);
     if (error != 0)
         return reader_fail(r, "cannot read", error, text);
-    return is_there ? reader_damaged(r, why, r->offset, text) : PS_LOG_READ_TORN;
+    if (is_there)
+        return reader_damaged(r, why, r->offset, text);
+    r->torn_bytes = torn_bytes;
+    return torn_bytes > 0 ? PS_LOG_READ_TORN : PS_LOG_READ_END;
 }
 
 enum ps_log_read ps_log_reader_next(struct ps_log_reader *r, const struct ps_log_record **record,
@@ -93,7 +106,7 @@ enum ps_log_read ps_log_reader_next(struct ps_log_reader *r, const struct ps_log
 {
     const char *why;
     while (r->records_left == 0) {
-        if (r->offset >= r->file_bytes)
+        if (r->offset >= r->file_bytes || r->is_closed)
             return PS_LOG_READ_END;
         const int error = block_read(r, r->offset, r->number, &why);
         if (error != 0)
@@ -102,6 +115,7 @@ enum ps_log_read ps_log_reader_next(struct ps_log_reader *r, const struct ps_log
             return reader_damaged(r, "a block is missing before this one", r->offset, text);
         if (why != NULL)
             return reader_judge(r, why, text);
+        r->is_closed = r->block->is_last != 0;
         r->records_left = r->block->record_count;
         r->next = (uint8_t *)(r->block + 1);
         r->offset += ps_log_padded(sizeof(*r->block) + r->block->bytes, PS_LOG_ALIGN);
@@ -121,7 +135,17 @@ uint64_t ps_log_reader_good_bytes(const struct ps_log_reader *r)
 
 uint64_t ps_log_reader_torn_bytes(const struct ps_log_reader *r)
 {
-    return r->file_bytes > r->offset ? r->file_bytes - r->offset : 0;
+    return r->torn_bytes;
+}
+
+bool ps_log_reader_is_closed(const struct ps_log_reader *r)
+{
+    return r->is_closed;
+}
+
+int ps_log_reader_sync(const struct ps_log_reader *r)
+{
+    return r->store->sync(r->file);
 }
 
 const struct ps_log_header *ps_log_reader_header(const struct ps_log_reader *r)
@@ -145,7 +169,12 @@ static enum ps_log_read header_read(struct ps_log_reader *r, uint64_t limit_byte
     if (why == NULL)
         return PS_LOG_READ_RECORD;
     /* Blocks only follow a header that was durable. */
-    return r->file_bytes > PS_LOG_ALIGN ? reader_damaged(r, why, 0, text) : PS_LOG_READ_TORN;
+    bool has_block;
+    r->has_no_header = true;
+    const int failed = find_later(r, 0, &has_block);
+    if (failed != 0)
+        return reader_fail(r, "cannot read", failed, text);
+    return has_block ? reader_damaged(r, why, 0, text) : PS_LOG_READ_TORN;
 }
 
 enum ps_log_read ps_log_reader_open(const struct ps_store *store, const char *path, uint64_t limit_bytes,

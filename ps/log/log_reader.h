@@ -1,9 +1,9 @@
 /* Reads one segment of a log, record after record; each block is verified before its first record is given
  * out.
  *
- * A block that is not as it was written is the end of the log if no whole one follows: a flush that a crash
- * cut short, of which nobody was told. If one does follow, the file is damaged: a flush only began after the
- * one before it had ended. Belongs to one thread at a time.
+ * The log ends where no block of the segment lies, or one that is not as it was written: a flush that a crash
+ * cut short, of which nobody was told. If a whole block does follow, the file is damaged: a flush only began
+ * after the one before it had ended. Belongs to one thread at a time.
  */
 #ifndef PS_LOG_READER_H
 #define PS_LOG_READER_H
@@ -19,7 +19,7 @@ struct ps_log_reader;
 enum ps_log_read {
     PS_LOG_READ_RECORD,
     PS_LOG_READ_END,
-    PS_LOG_READ_TORN,    /* the end, behind which some bytes of a block lie that was never durable */
+    PS_LOG_READ_TORN,    /* the end, where some bytes of a block lie that was never durable */
     PS_LOG_READ_DAMAGED, /* `text` says what and where */
     PS_LOG_READ_FAILED,  /* the file cannot be read, or memory is short; `text` */
 };
@@ -37,7 +37,11 @@ enum ps_log_read ps_log_reader_next(struct ps_log_reader *r, const struct ps_log
                                     uint8_t **content, char text[PS_TEXT_BYTES]);
 /* The bytes up to the end of the last block that was whole. */
 uint64_t ps_log_reader_good_bytes(const struct ps_log_reader *r);
-/* Bytes behind these. */
+/* After READ_TORN: of the block that lies there. */
 uint64_t ps_log_reader_torn_bytes(const struct ps_log_reader *r);
+/* After READ_END: whether the last block says that it is that. */
+bool ps_log_reader_is_closed(const struct ps_log_reader *r);
+/* Makes durable what was read: the process that wrote it may have died before that. 0 or -errno. */
+int ps_log_reader_sync(const struct ps_log_reader *r);
 
 #endif

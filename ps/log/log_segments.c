@@ -109,23 +109,23 @@ enum mr_status ps_log_list(const struct ps_store *store, const char *directory, 
 
 /* ---- made and removed ---- */
 
-/* One file with its header. 0 or -errno. */
-static int segment_create(const struct ps_store *store, const char *path, const struct ps_log_header *header,
+/* One file: `bytes` of its beginning, durable, and a new nonce in the header there. 0 or -errno. */
+static int segment_create(const struct ps_store *store, const char *path, uint8_t *bytes,
                           struct ps_log_file *out)
 {
-    uint8_t block[PS_LOG_ALIGN] = {0};
-    struct ps_log_header *h = (struct ps_log_header *)(void *)block;
-    *h = *header;
+    struct ps_log_header *h = (struct ps_log_header *)(void *)bytes;
     if (getrandom(&h->nonce, sizeof(h->nonce), 0) != (ssize_t)sizeof(h->nonce))
         return -errno;
     ps_log_header_seal(h);
     out->nonce = h->nonce;
-    int error = store->create(store->self, path, false, &out->file);
+    int error = store->create(store->self, path, true, &out->file);
     if (error != 0) {
         out->file = NULL;
         return error;
     }
-    error = ps_store_write_all(store, out->file, block, sizeof(block), 0);
+    error = ps_store_write_all(store, out->file, bytes, PS_LOG_FIRST_BYTES, 0);
+    if (error == -EINVAL && store->is_direct(out->file) && store->drop_direct(out->file) == 0)
+        error = ps_store_write_all(store, out->file, bytes, PS_LOG_FIRST_BYTES, 0);
     return error != 0 ? error : store->sync(out->file);
 }
 
@@ -152,28 +152,38 @@ void ps_log_discard(const struct ps_store *store, const char *directory, uint64_
         (void)store->sync_directory(store->self, path);
 }
 
-enum mr_status ps_log_create(const struct ps_store *store, const char *directory, uint64_t number,
-                             uint32_t core_count, const struct ps_log_base *base,
-                             const struct ps_log_cut *cuts, struct ps_log_file *files,
+enum mr_status ps_log_create(const struct ps_store *store, const char *directory,
+                             const struct ps_log_segment *segment, struct ps_log_file *files,
                              char text[PS_TEXT_BYTES])
 {
+    const uint64_t number = segment->number;
+    const uint32_t core_count = segment->core_count;
+    const struct ps_log_base *base = segment->base;
     char folder[PS_PATH_BYTES], path[PS_PATH_BYTES];
-    struct ps_log_header header = {
-        .number = number, .core_count = core_count, .base_id = base != NULL ? base->id : PS_LOG_NO_BASE};
     memset(files, 0, core_count * sizeof(*files));
     if (!folder_path(directory, folder) || !segment_path(directory, number, core_count, path))
         return path_too_long(directory, text);
-    if (base != NULL)
-        snprintf(header.base_directory, sizeof(header.base_directory), "%s", base->directory);
-    int error = folder_make(store, directory, folder);
+    uint8_t *bytes = aligned_alloc(PS_LOG_ALIGN, PS_LOG_FIRST_BYTES);
+    int error = bytes != NULL ? folder_make(store, directory, folder) : -ENOMEM;
     snprintf(path, sizeof(path), "%s", folder);
+    if (bytes != NULL)
+        memset(bytes, 0, PS_LOG_FIRST_BYTES);
     for (uint32_t core = 0; core < core_count && error == 0; core++) {
-        header.core = core;
-        header.cut_number = cuts != NULL ? cuts[core].number : 0;
-        header.cut_bytes = cuts != NULL ? cuts[core].bytes : 0;
+        struct ps_log_header *header = (struct ps_log_header *)(void *)bytes;
+        *header = (struct ps_log_header){.number = number,
+                                         .core = core,
+                                         .core_count = core_count,
+                                         .base_id = base != NULL ? base->id : PS_LOG_NO_BASE,
+                                         .told = segment->told,
+                                         .is_first = segment->is_first};
+        if (base != NULL)
+            snprintf(header->base_directory, sizeof(header->base_directory), "%s", base->directory);
+        header->cut_number = segment->cuts != NULL ? segment->cuts[core].number : 0;
+        header->cut_bytes = segment->cuts != NULL ? segment->cuts[core].bytes : 0;
         (void)segment_path(directory, number, core, path);
-        error = segment_create(store, path, &header, &files[core]);
+        error = segment_create(store, path, bytes, &files[core]);
     }
+    free(bytes);
     if (error == 0)
         error = store->sync_directory(store->self, folder);
     if (error == 0)
@@ -230,15 +240,22 @@ int ps_log_remove_before(const struct ps_store *store, const char *directory, ui
 
 /* ---- replay ---- */
 
+/* Of one core. */
+struct log_segment {
+    uint64_t number;
+    bool has_header; /* else it was never used: it is missing, or its header was not durable */
+    bool is_cut;     /* a later start has found the log's end at cut_bytes of it */
+    uint64_t cut_bytes;
+};
+
 struct ps_log_replay {
     const struct ps_store *store;
     char directory[PS_PATH_BYTES];
     uint32_t core;
-    uint64_t *numbers;
-    struct ps_log_cut *cuts; /* beside them: what later segments say of each */
-    uint32_t count, at;      /* the segment that is read, or the next */
+    struct log_segment *segments;
+    uint32_t count, at; /* the segment that is read, or the next */
     struct ps_log_reader *reader;
-    struct ps_log_cut torn; /* the first that was torn; no record may follow */
+    struct ps_log_cut end; /* no record may follow; number 0: not reached */
     uint64_t torn_bytes;
 };
 
@@ -258,33 +275,26 @@ static enum mr_status segments_damaged(const char *directory, uint64_t number, u
     return MR_CHECKPOINT_CORRUPT;
 }
 
-/* The header of a core's segment. MR_OK and number 0: the segment was never used: it is torn, or missing, and
- * the newest. */
-static enum mr_status header_of(const struct ps_store *store, const char *directory,
-                                const struct ps_log_list *list, uint32_t at, uint32_t core,
-                                struct ps_log_header *out, char text[PS_TEXT_BYTES])
+/* The header of a core's segment. MR_OK and number 0: the segment was never used. */
+static enum mr_status header_of(const struct ps_store *store, const char *directory, uint64_t number,
+                                uint32_t core, struct ps_log_header *out, char text[PS_TEXT_BYTES])
 {
     char path[PS_PATH_BYTES];
     struct ps_log_reader *reader;
     int error;
     *out = (struct ps_log_header){.number = 0};
-    if (!segment_path(directory, list->numbers[at], core, path))
+    if (!segment_path(directory, number, core, path))
         return path_too_long(directory, text);
     const enum ps_log_read read = ps_log_reader_open(store, path, 0, &reader, &error, text);
-    if (read == PS_LOG_READ_RECORD) {
-        *out = *ps_log_reader_header(reader);
-        ps_log_reader_close(reader);
-        if (out->number == list->numbers[at] && out->core == core)
-            return MR_OK;
-        return segments_damaged(directory, list->numbers[at], core, "the segment of another place", text);
-    }
-    const bool is_newest = at + 1 == list->count;
-    if (is_newest && (read == PS_LOG_READ_TORN || error == -ENOENT))
+    if (read == PS_LOG_READ_TORN || (read == PS_LOG_READ_FAILED && error == -ENOENT))
         return MR_OK;
-    if (read == PS_LOG_READ_TORN || error == -ENOENT)
-        return segments_damaged(directory, list->numbers[at], core,
-                                "the segment is missing or has no header, and later ones are there", text);
-    return read_status(read, error);
+    if (read != PS_LOG_READ_RECORD)
+        return read_status(read, error);
+    *out = *ps_log_reader_header(reader);
+    ps_log_reader_close(reader);
+    if (out->number == number && out->core == core)
+        return MR_OK;
+    return segments_damaged(directory, number, core, "the segment of another place", text);
 }
 
 static bool base_is(const struct ps_log_header *h, const struct ps_log_base *base)
@@ -292,29 +302,76 @@ static bool base_is(const struct ps_log_header *h, const struct ps_log_base *bas
     return h->base_id == base->id && strcmp(h->base_directory, base->directory) == 0;
 }
 
-enum mr_status ps_log_find(const struct ps_store *store, const char *directory,
-                           const struct ps_log_list *list, const struct ps_log_base *base, uint64_t *first,
-                           uint32_t *core_count, char text[PS_TEXT_BYTES])
+enum mr_status ps_log_newest(const struct ps_store *store, const char *directory,
+                             const struct ps_log_list *list, bool is_first, struct ps_log_header *out,
+                             char text[PS_TEXT_BYTES])
 {
-    *first = 0;
-    for (uint32_t at = list->count; at > 0 && *first == 0; at--) {
+    *out = (struct ps_log_header){.number = 0};
+    for (uint32_t at = list->count; at > 0 && out->number == 0; at--) {
         struct ps_log_header header;
-        const enum mr_status status = header_of(store, directory, list, at - 1, 0, &header, text);
+        const enum mr_status status = header_of(store, directory, list->numbers[at - 1], 0, &header, text);
         if (status != MR_OK)
             return status;
-        if (header.number != 0 && base_is(&header, base)) {
-            *first = header.number;
-            *core_count = header.core_count;
-        }
+        if (header.number != 0 && (header.is_first || !is_first))
+            *out = header;
     }
     return MR_OK;
 }
 
-static void note_cut(struct ps_log_replay *r, const struct ps_log_header *h)
+enum mr_status ps_log_find(const struct ps_store *store, const char *directory,
+                           const struct ps_log_list *list, const struct ps_log_base *base,
+                           struct ps_log_header *first, char text[PS_TEXT_BYTES])
 {
-    for (uint32_t i = 0; i < r->count; i++)
-        if (h->cut_number != 0 && r->numbers[i] == h->cut_number)
-            r->cuts[i] = (struct ps_log_cut){h->cut_number, h->cut_bytes};
+    struct ps_log_header header = {.is_first = 0};
+    *first = (struct ps_log_header){.number = 0};
+    for (uint32_t at = list->count; at > 0 && first->number == 0 && !header.is_first; at--) {
+        const enum mr_status status = header_of(store, directory, list->numbers[at - 1], 0, &header, text);
+        if (status != MR_OK)
+            return status;
+        if (header.number != 0 && base_is(&header, base))
+            *first = header;
+    }
+    return MR_OK;
+}
+
+/* What a start's header says of the segments before it. */
+static void segments_cut(struct ps_log_replay *r, const struct ps_log_header *h)
+{
+    for (uint32_t i = 0; i < r->count && h->cut_number != 0; i++) {
+        struct log_segment *s = &r->segments[i];
+        if (s->number < h->cut_number || s->number >= h->number || s->is_cut)
+            continue;
+        s->is_cut = true;
+        s->cut_bytes = s->number == h->cut_number ? h->cut_bytes : PS_LOG_ALIGN;
+    }
+}
+
+static enum mr_status segments_look(struct ps_log_replay *r, const struct ps_log_list *list, uint64_t first,
+                                    char text[PS_TEXT_BYTES])
+{
+    for (uint32_t at = 0; at < list->count; at++) {
+        struct ps_log_header header;
+        if (list->numbers[at] < first)
+            continue;
+        const enum mr_status status =
+            header_of(r->store, r->directory, list->numbers[at], r->core, &header, text);
+        if (status != MR_OK)
+            return status;
+        r->segments[r->count++] =
+            (struct log_segment){.number = list->numbers[at], .has_header = header.number != 0};
+        segments_cut(r, &header);
+    }
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct log_segment *s = &r->segments[i];
+        if (i > 0 && s->number != s[-1].number + 1)
+            return segments_damaged(r->directory, s[-1].number + 1, r->core,
+                                    "the segment is missing, and later ones are there", text);
+        if (!s->has_header && !s->is_cut && i + 1 < r->count)
+            return segments_damaged(r->directory, s->number, r->core,
+                                    "the segment is missing or has no header, and later ones are there",
+                                    text);
+    }
+    return MR_OK;
 }
 
 enum mr_status ps_log_replay_open(const struct ps_store *store, const char *directory,
@@ -322,12 +379,9 @@ enum mr_status ps_log_replay_open(const struct ps_store *store, const char *dire
                                   struct ps_log_replay **out, char text[PS_TEXT_BYTES])
 {
     struct ps_log_replay *r = calloc(1, sizeof(*r));
-    enum mr_status status = MR_OK;
-    if (r != NULL) {
-        r->numbers = calloc(list->count, sizeof(*r->numbers));
-        r->cuts = calloc(list->count, sizeof(*r->cuts));
-    }
-    if (r == NULL || r->numbers == NULL || r->cuts == NULL) {
+    if (r != NULL)
+        r->segments = calloc(list->count, sizeof(*r->segments));
+    if (r == NULL || r->segments == NULL) {
         ps_log_replay_close(r);
         snprintf(text, PS_TEXT_BYTES, "no memory left");
         return MR_NO_MEMORY;
@@ -335,20 +389,7 @@ enum mr_status ps_log_replay_open(const struct ps_store *store, const char *dire
     r->store = store;
     r->core = core;
     snprintf(r->directory, sizeof(r->directory), "%s", directory);
-    for (uint32_t at = 0; at < list->count && status == MR_OK; at++) {
-        struct ps_log_header header = {.number = 0};
-        if (list->numbers[at] < first)
-            continue;
-        if (r->count > 0 && list->numbers[at] != r->numbers[r->count - 1] + 1)
-            status = segments_damaged(directory, r->numbers[r->count - 1] + 1, core,
-                                      "the segment is missing, and later ones are there", text);
-        if (status == MR_OK)
-            status = header_of(store, directory, list, at, core, &header, text);
-        if (status != MR_OK || header.number == 0)
-            continue;
-        r->numbers[r->count++] = header.number;
-        note_cut(r, &header);
-    }
+    const enum mr_status status = segments_look(r, list, first, text);
     if (status == MR_OK)
         *out = r;
     else
@@ -361,29 +402,73 @@ void ps_log_replay_close(struct ps_log_replay *r)
     if (r == NULL)
         return;
     ps_log_reader_close(r->reader);
-    free(r->numbers);
-    free(r->cuts);
+    free(r->segments);
     free(r);
 }
 
-static enum mr_status replay_open_next(struct ps_log_replay *r, char text[PS_TEXT_BYTES])
+static enum mr_status replay_open_segment(struct ps_log_replay *r, char text[PS_TEXT_BYTES])
 {
+    const struct log_segment *s = &r->segments[r->at];
     char path[PS_PATH_BYTES];
     int error;
-    (void)segment_path(r->directory, r->numbers[r->at], r->core, path);
+    (void)segment_path(r->directory, s->number, r->core, path);
     const enum ps_log_read read =
-        ps_log_reader_open(r->store, path, r->cuts[r->at].bytes, &r->reader, &error, text);
+        ps_log_reader_open(r->store, path, s->is_cut ? s->cut_bytes : 0, &r->reader, &error, text);
     if (read == PS_LOG_READ_RECORD)
         return MR_OK;
     if (read == PS_LOG_READ_TORN)
-        return segments_damaged(r->directory, r->numbers[r->at], r->core, "its header has changed", text);
+        return segments_damaged(r->directory, s->number, r->core, "its header has changed", text);
     return read_status(read, error);
 }
 
-static void replay_note_torn(struct ps_log_replay *r)
+/* The log ends here, unless it has before; later segments may not have records. */
+static void replay_note_end(struct ps_log_replay *r, uint64_t good_bytes, uint64_t torn_bytes)
 {
-    r->torn = (struct ps_log_cut){r->numbers[r->at], ps_log_reader_good_bytes(r->reader)};
-    r->torn_bytes = ps_log_reader_torn_bytes(r->reader);
+    if (r->end.number != 0)
+        return;
+    r->end = (struct ps_log_cut){r->segments[r->at].number, good_bytes};
+    r->torn_bytes = torn_bytes;
+}
+
+/* A segment was read to its end. What this start applies has to be there for the next one: before this one
+ * only the process may have died, and before that the power fails. */
+static enum mr_status replay_end_segment(struct ps_log_replay *r, bool is_torn, char text[PS_TEXT_BYTES])
+{
+    const struct log_segment *s = &r->segments[r->at];
+    const uint64_t good_bytes = ps_log_reader_good_bytes(r->reader);
+    char path[PS_PATH_BYTES];
+    if (s->is_cut && (is_torn || good_bytes != s->cut_bytes))
+        return segments_damaged(r->directory, s->number, r->core,
+                                "it is damaged before the place where a start found its end", text);
+    if (s->is_cut)
+        return MR_OK;
+    if (is_torn || !ps_log_reader_is_closed(r->reader))
+        replay_note_end(r, good_bytes, is_torn ? ps_log_reader_torn_bytes(r->reader) : 0);
+    const int error = ps_log_reader_sync(r->reader);
+    if (error == 0)
+        return MR_OK;
+    (void)segment_path(r->directory, s->number, r->core, path);
+    return segments_fail("cannot flush", path, error, text);
+}
+
+/* *record NULL: the segment has no more. */
+static enum mr_status segment_next(struct ps_log_replay *r, const struct ps_log_record **record,
+                                   uint8_t **content, char text[PS_TEXT_BYTES])
+{
+    enum mr_status status = r->reader == NULL ? replay_open_segment(r, text) : MR_OK;
+    *record = NULL;
+    if (status != MR_OK)
+        return status;
+    const enum ps_log_read read = ps_log_reader_next(r->reader, record, content, text);
+    if (read == PS_LOG_READ_RECORD && r->end.number != 0)
+        return segments_damaged(r->directory, r->end.number, r->core,
+                                "its end is damaged, and later segments have records", text);
+    if (read == PS_LOG_READ_RECORD)
+        return MR_OK;
+    *record = NULL;
+    if (read == PS_LOG_READ_DAMAGED || read == PS_LOG_READ_FAILED)
+        return read_status(read, 0);
+    return replay_end_segment(r, read == PS_LOG_READ_TORN, text);
 }
 
 enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_record **record,
@@ -391,25 +476,14 @@ enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_r
 {
     *record = NULL;
     while (r->at < r->count) {
-        if (r->reader == NULL) {
-            const enum mr_status status = replay_open_next(r, text);
-            if (status != MR_OK)
-                return status;
-        }
-        const enum ps_log_read read = ps_log_reader_next(r->reader, record, content, text);
-        if (read == PS_LOG_READ_RECORD && r->torn.number == 0)
-            return MR_OK;
-        *record = NULL;
-        if (read == PS_LOG_READ_RECORD)
-            return segments_damaged(r->directory, r->torn.number, r->core,
-                                    "its end is damaged, and later segments have records", text);
-        if (read == PS_LOG_READ_DAMAGED || read == PS_LOG_READ_FAILED)
-            return read_status(read, 0);
-        if (read == PS_LOG_READ_TORN && r->cuts[r->at].number != 0)
-            return segments_damaged(r->directory, r->numbers[r->at], r->core,
-                                    "it is damaged before the place where a start found its end", text);
-        if (read == PS_LOG_READ_TORN)
-            replay_note_torn(r);
+        const struct log_segment *s = &r->segments[r->at];
+        enum mr_status status = MR_OK;
+        if (s->has_header)
+            status = segment_next(r, record, content, text);
+        else if (!s->is_cut)
+            replay_note_end(r, PS_LOG_ALIGN, 0);
+        if (status != MR_OK || *record != NULL)
+            return status;
         ps_log_reader_close(r->reader);
         r->reader = NULL;
         r->at++;
@@ -420,5 +494,5 @@ enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_r
 struct ps_log_cut ps_log_replay_cut(const struct ps_log_replay *r, uint64_t *torn_bytes)
 {
     *torn_bytes = r->torn_bytes;
-    return r->torn;
+    return r->end;
 }

@@ -20,7 +20,8 @@ struct ps_log_base {
     char directory[PS_LOG_DIRECTORY_BYTES];
 };
 
-/* Where one core's log ended when it was replayed: a torn segment, and what counts of it. number 0: none. */
+/* Where one core's log ended when it was replayed: the segment, and what counts of it; number 0: it had
+ * none. */
 struct ps_log_cut {
     uint64_t number, bytes;
 };
@@ -35,11 +36,20 @@ struct ps_log_list {
  * `text`. The caller frees list->numbers. */
 enum mr_status ps_log_list(const struct ps_store *store, const char *directory, struct ps_log_list *list,
                            char text[PS_TEXT_BYTES]);
-/* Creates segment `number` of all cores, durable but for records. base NULL: it continues the one before.
- * cuts: of each core; NULL: none. MR_IO_ERROR, MR_NO_MEMORY with `text`: nothing is left of it. */
-enum mr_status ps_log_create(const struct ps_store *store, const char *directory, uint64_t number,
-                             uint32_t core_count, const struct ps_log_base *base,
-                             const struct ps_log_cut *cuts, struct ps_log_file *files,
+/* What the headers of a segment say (struct ps_log_header). */
+struct ps_log_segment {
+    uint64_t number;
+    uint32_t core_count;
+    const struct ps_log_base *base; /* NULL: it continues the segment before */
+    const struct ps_log_cut *cuts;  /* of each core; NULL: no start makes it, or there was no log */
+    uint64_t told;
+    bool is_first;
+};
+
+/* Creates a segment of all cores, durable but for records. MR_IO_ERROR, MR_NO_MEMORY with `text`: nothing is
+ * left of it. */
+enum mr_status ps_log_create(const struct ps_store *store, const char *directory,
+                             const struct ps_log_segment *segment, struct ps_log_file *files,
                              char text[PS_TEXT_BYTES]);
 /* Closes and removes what was created and is not to be used. */
 void ps_log_discard(const struct ps_store *store, const char *directory, uint64_t number, uint32_t core_count,
@@ -51,12 +61,17 @@ int ps_log_remove_before(const struct ps_store *store, const char *directory, ui
 
 struct ps_log_replay; /* of one core */
 
-/* Finds the segments that follow `base`, from *first on to the last of the list: the newest that begins
- * there. MR_OK with *first 0: none does. *core_count: of the node that wrote them. MR_CHECKPOINT_CORRUPT,
+/* The header of the newest segment, or of the newest with is_first; number 0: there is none. Same errors as
+ * below. */
+enum mr_status ps_log_newest(const struct ps_store *store, const char *directory,
+                             const struct ps_log_list *list, bool is_first, struct ps_log_header *out,
+                             char text[PS_TEXT_BYTES]);
+/* Finds the segments that follow `base`, from the one with this header on to the last of the list: the newest
+ * that begins there, and is not given up. MR_OK with first->number 0: none does. MR_CHECKPOINT_CORRUPT,
  * MR_IO_ERROR, MR_NO_MEMORY, and `text`. */
 enum mr_status ps_log_find(const struct ps_store *store, const char *directory,
-                           const struct ps_log_list *list, const struct ps_log_base *base, uint64_t *first,
-                           uint32_t *core_count, char text[PS_TEXT_BYTES]);
+                           const struct ps_log_list *list, const struct ps_log_base *base,
+                           struct ps_log_header *first, char text[PS_TEXT_BYTES]);
 /* The records of a core in these segments, from `first` on. Same errors. */
 enum mr_status ps_log_replay_open(const struct ps_store *store, const char *directory,
                                   const struct ps_log_list *list, uint64_t first, uint32_t core,
@@ -65,7 +80,8 @@ void ps_log_replay_close(struct ps_log_replay *r); /* NULL is fine */
 /* The next record, as ps_log_reader_next(); *record NULL: there are no more. By any one thread. */
 enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_record **record,
                                   uint8_t **content, char text[PS_TEXT_BYTES]);
-/* After the last record: the cut for the next segment, and how many bytes behind it nobody was told of. */
+/* After the last record: the cut for the next segment, and how many bytes of a torn block lie behind it, of
+ * which nobody was told. What is before it is durable. */
 struct ps_log_cut ps_log_replay_cut(const struct ps_log_replay *r, uint64_t *torn_bytes);
 
 #endif

@@ -8,17 +8,13 @@
 #include "dataplane/wire/base/list.h"
 #include "ps/io/io_ring.h"
 #include "ps/io/io_threads.h"
+#include "ps/log/log_room.h"
 
-#define SPARE_BLOCKS_MAX 2u
+#define SPARE_BLOCKS_MAX 3u
 #define TARGETS_MAX      64u /* files that are open: one, and those of cuts within one stall */
 #define WAIT_US          10000u
-
-/* A segment's file, until its last block is durable. */
-struct log_target {
-    struct ps_log_file file;
-    uint64_t offset;      /* of the next block */
-    uint64_t next_number; /* its number */
-};
+#define LOOK_US          100u /* between two looks at what threads do, on a core without other work */
+#define RING_WRITE       1u
 
 struct log_block {
     struct log_block *next;
@@ -30,6 +26,16 @@ struct log_block {
     bool ends_target;          /* no block of that file follows */
 };
 
+/* A segment's file, until its last block is durable. */
+struct log_target {
+    struct ps_log_file file;
+    uint64_t offset;         /* of the next block */
+    uint64_t next_number;    /* its number */
+    uint64_t room_bytes;     /* of the file: blocks or zeros */
+    bool is_over;            /* closed once no room is made in it */
+    struct log_block ending; /* without records, where the last block is under way when the file is left */
+};
+
 struct ps_log_writer {
     const struct ps_store *store;
     struct ps_log_counters *counters;
@@ -39,19 +45,21 @@ struct ps_log_writer {
     struct log_block *spare[SPARE_BLOCKS_MAX];
     uint32_t spare_count;
     struct log_block *promised;
+    uint8_t *ending_memory; /* of the targets' last blocks, PS_LOG_ALIGN each */
     uint64_t pending_bytes;
     uint64_t position;
     _Atomic uint64_t durable;
     _Atomic int error;
     uint64_t begun_us, retry_us;
     /* the flush that runs, of the first block */
-    bool in_flight;
-    bool has_write, has_sync; /* results of the ring that have come */
+    bool in_flight, is_by_ring, has_ended;
     int flush_error;
     uint64_t written_bytes;
     struct ps_io_ring ring;
-    struct ps_io_threads *threads; /* where the ring is closed */
+    struct ps_io_threads *threads; /* they make room, and flush where the ring is closed */
     struct ps_io_job job;
+    struct ps_log_room room;
+    bool is_notified;
 };
 
 /* ---- blocks ---- */
@@ -61,9 +69,15 @@ static uint64_t block_bytes(const struct log_block *b)
     return sizeof(*b->head) + b->head->bytes;
 }
 
+/* Whether it is a target's own, of which the memory is the writer's. */
+static bool block_is_ending(const struct log_block *b)
+{
+    return b->capacity_bytes == PS_LOG_ALIGN;
+}
+
 static void block_free(struct log_block *b)
 {
-    if (b == NULL)
+    if (b == NULL || block_is_ending(b))
         return;
     free(b->head);
     free(b);
@@ -89,6 +103,8 @@ static struct log_block *block_new(struct ps_log_writer *w, uint64_t content_byt
 
 static void block_give(struct ps_log_writer *w, struct log_block *b)
 {
+    if (block_is_ending(b))
+        return;
     if (b->capacity_bytes == PS_LOG_BLOCK_BYTES && w->spare_count < SPARE_BLOCKS_MAX)
         w->spare[w->spare_count++] = b;
     else
@@ -200,9 +216,14 @@ int ps_log_writer_error(const struct ps_log_writer *w)
 
 /* ---- files ---- */
 
+/* Its bytes are durable. */
 static void target_close(struct ps_log_writer *w, struct log_target *target)
 {
-    (void)w->store->close(target->file.file); /* its bytes are durable */
+    ps_log_room_cancel(&w->room, target->file.file);
+    target->is_over = true;
+    if (w->room.file == target->file.file)
+        return;
+    (void)w->store->close(target->file.file);
     target->file.file = NULL;
 }
 
@@ -223,17 +244,27 @@ bool ps_log_writer_can_switch(const struct ps_log_writer *w)
     return used < TARGETS_MAX;
 }
 
+/* The file's last block says that it is that. */
+static void target_end(struct ps_log_writer *w, struct log_target *target)
+{
+    struct log_block *b = w->last;
+    if (b == NULL || b->target != target || (b == w->first && w->in_flight)) {
+        b = &target->ending;
+        b->head = (struct ps_log_block *)(void *)(w->ending_memory + (target - w->targets) * PS_LOG_ALIGN);
+        b->capacity_bytes = PS_LOG_ALIGN;
+        block_put(w, b);
+        b->end_position = w->position;
+    }
+    b->is_sealed = b->ends_target = true;
+}
+
 void ps_log_writer_switch(struct ps_log_writer *w, const struct ps_log_file *file)
 {
     struct log_target *target = target_new(w), *before = w->target;
-    *target = (struct log_target){.file = *file, .offset = PS_LOG_ALIGN};
+    if (before != NULL)
+        target_end(w, before);
+    *target = (struct log_target){.file = *file, .offset = PS_LOG_ALIGN, .room_bytes = PS_LOG_FIRST_BYTES};
     w->target = target;
-    if (w->last != NULL && w->last->target == before) {
-        w->last->is_sealed = true;
-        w->last->ends_target = true;
-    } else if (before != NULL) {
-        target_close(w, before);
-    }
 }
 
 /* ---- flushes ---- */
@@ -257,12 +288,15 @@ static int flush_run(struct ps_io_job *job)
 static void flush_put(struct ps_log_writer *w)
 {
     const struct log_block *b = w->first;
-    const int descriptor = w->store->descriptor(b->target->file.file);
-    w->has_write = w->has_sync = false;
+    struct ps_store_file *file = b->target->file.file;
+    const int descriptor = w->store->descriptor(file);
+    w->has_ended = false;
     w->flush_error = 0;
-    if (w->ring.is_open && descriptor >= 0) {
-        ps_io_ring_write_synced(&w->ring, descriptor, (const uint8_t *)b->head + w->written_bytes,
-                                flush_bytes(b) - w->written_bytes, b->target->offset + w->written_bytes);
+    w->is_by_ring = w->ring.is_open && descriptor >= 0;
+    if (w->is_by_ring) {
+        ps_io_ring_write_durable(&w->ring, RING_WRITE, descriptor, w->store->is_direct(file),
+                                 (const uint8_t *)b->head + w->written_bytes,
+                                 flush_bytes(b) - w->written_bytes, b->target->offset + w->written_bytes);
     } else {
         w->job = (struct ps_io_job){.run = flush_run, .queue = PS_IO_NO_QUEUE};
         ps_io_threads_put(w->threads, &w->job);
@@ -273,7 +307,7 @@ static void flush_begin(struct ps_log_writer *w, uint64_t now_us)
 {
     struct log_block *b = w->first;
     b->is_sealed = true;
-    ps_log_block_seal(b->head, b->target->file.nonce, b->target->next_number);
+    ps_log_block_seal(b->head, b->target->file.nonce, b->target->next_number, b->ends_target);
     memset((uint8_t *)b->head + block_bytes(b), 0, flush_bytes(b) - block_bytes(b));
     w->in_flight = true;
     w->begun_us = now_us;
@@ -288,21 +322,30 @@ static void flush_succeeded(struct ps_log_writer *w)
     struct log_target *target = b->target;
     target->offset += flush_bytes(b);
     target->next_number++;
+    if (target->room_bytes < target->offset)
+        target->room_bytes = target->offset;
     w->counters->bytes += flush_bytes(b);
     w->pending_bytes -= b->head->bytes;
     w->first = b->next;
     if (w->first == NULL)
         w->last = NULL;
     atomic_store_explicit(&w->durable, b->end_position, memory_order_release);
-    if (b->ends_target)
-        target_close(w, target);
     block_give(w, b);
+    if (target != w->target && (w->first == NULL || w->first->target != target))
+        target_close(w, target);
 }
 
 static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
 {
     struct ps_log_counters *c = w->counters;
+    struct ps_store_file *file = w->first->target->file.file;
     const uint64_t took_us = now_us - w->begun_us;
+    if (w->flush_error == -EINVAL && w->store->is_direct(file) && w->store->drop_direct(file) == 0) {
+        w->written_bytes =
+            0; /* some file systems open a file past the page cache, and do not write to it so */
+        flush_put(w);
+        return;
+    }
     w->in_flight = false;
     if (w->flush_error != 0) {
         c->errors++;
@@ -318,66 +361,108 @@ static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
     c->lag_bytes = w->pending_bytes;
 }
 
-/* A short write severs the link: the flush behind it was not made. True: the rest is on its way. */
-static bool ring_goes_on(struct ps_log_writer *w, int result)
+static void ring_result(struct ps_log_writer *w, int result)
 {
     const uint64_t left = flush_bytes(w->first) - w->written_bytes;
-    w->has_write = true;
     if (result > 0)
         w->written_bytes += (uint64_t)result < left ? (uint64_t)result : left;
     if (result <= 0)
         w->flush_error = result < 0 ? result : -EIO;
-    return w->flush_error == 0 && w->written_bytes < flush_bytes(w->first);
+    w->has_ended = w->flush_error != 0 || w->written_bytes == flush_bytes(w->first);
+    if (!w->has_ended)
+        flush_put(w);
 }
 
-/* Takes results of the ring, waiting for the next at most wait_us; true when the flush has ended. */
-static bool ring_take(struct ps_log_writer *w, uint32_t wait_us)
+static void room_end(struct ps_log_writer *w, uint64_t now_us)
 {
+    uint64_t to;
+    const struct ps_store_file *file = ps_log_room_end(&w->room, now_us, &to);
+    for (uint32_t i = 0; i < TARGETS_MAX; i++) {
+        struct log_target *target = &w->targets[i];
+        if (target->file.file != file)
+            continue;
+        target->room_bytes = to > target->room_bytes ? to : target->room_bytes;
+        if (target->is_over)
+            target_close(w, target);
+    }
+}
+
+/* Takes what the ring and the threads have done, waiting for the next at most wait_us. */
+static void results_take(struct ps_log_writer *w, uint32_t wait_us, uint64_t now_us)
+{
+    const bool is_by_ring = w->in_flight && w->is_by_ring;
+    const struct ps_io_job *job;
     uint64_t tag;
     int result;
-    while (ps_io_ring_take(&w->ring, wait_us, &tag, &result)) {
-        if (tag == PS_IO_RING_SYNC)
-            w->has_sync = true;
-        if (tag == PS_IO_RING_SYNC && result < 0 && w->flush_error == 0 &&
-            !(result == -ECANCELED && w->written_bytes < flush_bytes(w->first)))
-            w->flush_error = result;
-        if (tag == PS_IO_RING_WRITE)
-            (void)ring_goes_on(w, result);
-        if (!w->has_write || !w->has_sync)
-            continue;
-        if (w->flush_error != 0 || w->written_bytes == flush_bytes(w->first))
-            return true;
-        flush_put(w);
-    }
-    if (!w->ring.is_open) { /* it has closed itself */
+    while (w->in_flight && w->is_by_ring && !w->has_ended &&
+           ps_io_ring_take(&w->ring, wait_us, &tag, &result))
+        ring_result(w, result);
+    if (w->in_flight && w->is_by_ring && !w->has_ended && !w->ring.is_open) { /* it has closed itself */
         w->written_bytes = 0;
         flush_put(w);
     }
-    return false;
+    while ((job = ps_io_threads_take(w->threads, is_by_ring ? 0 : wait_us)) != NULL) {
+        if (job == &w->room.job)
+            room_end(w, now_us);
+        else
+            w->has_ended = true;
+        wait_us = 0;
+    }
 }
 
-static bool flush_take(struct ps_log_writer *w, uint32_t wait_us)
+static uint64_t flush_due_us(const struct ps_log_writer *w)
 {
-    const bool by_ring = w->ring.is_open && w->store->descriptor(w->first->target->file.file) >= 0;
-    return by_ring ? ring_take(w, wait_us) : ps_io_threads_take(w->threads, wait_us) != NULL;
-}
-
-static bool flush_is_due(const struct ps_log_writer *w, uint64_t now_us)
-{
-    if (w->first == NULL)
-        return false;
+    if (w->first == NULL || w->in_flight)
+        return UINT64_MAX;
     if (w->flush_error != 0)
-        return now_us >= w->retry_us;
-    return w->first->is_sealed || now_us - w->begun_us >= PS_LOG_GROUP_US;
+        return w->retry_us;
+    return w->first->is_sealed ? 0 : w->begun_us + PS_LOG_GROUP_US;
 }
 
-bool ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us)
+static bool flush_may_begin(struct ps_log_writer *w)
 {
-    if (w->in_flight && flush_take(w, 0))
+    const struct log_target *target = w->first->target;
+    return ps_log_room_allows(&w->room, target->file.file, target->offset + flush_bytes(w->first));
+}
+
+/* Once little room is left behind the flush that runs. Only past the page cache: else this thread's flush
+ * might be told of an error that the log's would have to know. */
+static void room_begin(struct ps_log_writer *w, uint64_t now_us)
+{
+    const struct log_target *target = w->target;
+    if (target == NULL || w->room.file != NULL || !w->store->is_direct(target->file.file))
+        return;
+    uint64_t end = target->offset;
+    if (w->in_flight && w->first->target == target)
+        end += flush_bytes(w->first);
+    const uint64_t left = target->room_bytes > end ? target->room_bytes - end : 0;
+    if (left < target->room_bytes / 4 && left < PS_LOG_ROOM_BYTES_MAX / 2)
+        ps_log_room_begin(&w->room, w->threads, target->file.file,
+                          end > target->room_bytes ? end : target->room_bytes, now_us);
+}
+
+uint64_t ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us)
+{
+    results_take(w, 0, now_us);
+    if (w->in_flight && w->has_ended)
         flush_ended(w, now_us);
-    if (!w->in_flight && flush_is_due(w, now_us))
+    if (flush_due_us(w) <= now_us && flush_may_begin(w)) {
         flush_begin(w, now_us);
-    return w->first != NULL;
+        if (w->is_by_ring)
+            results_take(w, 0, now_us); /* has the kernel know of it */
+    }
+    room_begin(w, now_us);
+    if (w->in_flight && w->has_ended)
+        return now_us;
+    if (w->in_flight)
+        return w->is_by_ring && w->is_notified ? UINT64_MAX : now_us + LOOK_US;
+    const uint64_t due_us = flush_due_us(w);
+    return due_us <= now_us ? now_us + LOOK_US : due_us; /* it waits for the room */
+}
+
+void ps_log_writer_notify(struct ps_log_writer *w, int eventfd)
+{
+    w->is_notified = eventfd >= 0 && ps_io_ring_notify(&w->ring, eventfd);
 }
 
 /* ---- life ---- */
@@ -388,12 +473,16 @@ int ps_log_writer_create(const struct ps_store *store, struct ps_log_counters *c
     struct ps_log_writer *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return -ENOMEM;
-    w->store = store;
+    w->store = w->room.store = store;
     w->counters = counters;
+    w->ending_memory = aligned_alloc(PS_LOG_ALIGN, TARGETS_MAX * PS_LOG_ALIGN);
     *note = ps_io_ring_open(&w->ring, 2, NULL, 0, NULL, 0);
-    const int error = ps_io_threads_create("mr-log-flush", 1, &w->threads);
+    const int error = w->ending_memory != NULL
+                          ? ps_io_threads_create("mr-log-flush", w->ring.is_open ? 1 : 2, &w->threads)
+                          : -ENOMEM;
     if (error != 0) {
         ps_io_ring_close(&w->ring);
+        free(w->ending_memory);
         free(w);
         return error;
     }
@@ -405,14 +494,17 @@ void ps_log_writer_destroy(struct ps_log_writer *w)
 {
     if (w == NULL)
         return;
-    uint64_t now_us = w->begun_us + PS_LOG_GROUP_US;
-    while (w->first != NULL) {
-        if (!w->in_flight)
+    const uint64_t now_us = w->begun_us + PS_LOG_GROUP_US;
+    w->flush_error = w->in_flight ? w->flush_error : 0;
+    atomic_store(&w->room.is_cancelled, true);
+    while (w->first != NULL || w->room.file != NULL) {
+        const bool begins = w->first != NULL && !w->in_flight && w->room.file == NULL;
+        if (begins)
             flush_begin(w, now_us);
-        while (!flush_take(w, WAIT_US)) {
-        }
-        flush_ended(w, now_us);
-        if (w->flush_error != 0)
+        results_take(w, WAIT_US, now_us);
+        if (w->in_flight && w->has_ended)
+            flush_ended(w, now_us);
+        if (!w->in_flight && w->flush_error != 0 && w->room.file == NULL)
             break;
     }
     ps_io_threads_destroy(w->threads);
@@ -426,6 +518,7 @@ void ps_log_writer_destroy(struct ps_log_writer *w)
         if (w->targets[i].file.file != NULL)
             target_close(w, &w->targets[i]);
     block_free(w->promised);
+    free(w->ending_memory);
     while (w->spare_count > 0)
         block_free(w->spare[--w->spare_count]);
     free(w);

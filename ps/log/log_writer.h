@@ -1,6 +1,7 @@
-/* Writes one core's log: records into blocks in memory, blocks to the segment's file, each with a flush
- * behind it. Belongs to the core's thread, which never waits: the kernel writes (io_uring), or a thread of
- * the writer's own where that is not allowed.
+/* Writes one core's log: records into blocks in memory, blocks to the segment's file, each with a flush of
+ * the disk. Belongs to the core's thread, which never waits: the kernel writes (io_uring), past the page
+ * cache where the file system can, or a thread of the writer's own where io_uring is not allowed. Room in
+ * the file is made ahead (ps/log/log_room.h).
  *
  * Group commit: one flush runs at a time, and takes all records that have come by then, PS_LOG_BLOCK_BYTES
  * or one larger record at most. The next begins PS_LOG_GROUP_US after the last one began, or as soon as
@@ -19,7 +20,8 @@
 #include "ps/log/log_format.h"
 
 #define PS_LOG_BLOCK_BYTES (1u << 20)
-#define PS_LOG_GROUP_US    1000u
+#define PS_LOG_FIRST_BYTES (256u << 10) /* of a segment when it is made: its header, and zeros */
+#define PS_LOG_GROUP_US    200u
 #define PS_LOG_RETRY_US    100000u
 #define PS_LOG_PENDING_BYTES                                                                                 \
     (64u << 20) /* that are not durable yet: more only for one record that is larger */
@@ -78,8 +80,11 @@ uint8_t *ps_log_writer_append(struct ps_log_writer *w, const struct ps_log_recor
 uint64_t ps_log_writer_position(const struct ps_log_writer *w);
 uint64_t ps_log_writer_durable(const struct ps_log_writer *w);
 
-/* Takes what has ended and begins what is due. True: something is on its way. */
-bool ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us);
+/* Has the kernel ring this eventfd when a flush ends. It outlives the writer. */
+void ps_log_writer_notify(struct ps_log_writer *w, int eventfd);
+/* Takes what has ended and begins what is due. Returns when it is to be called again at the latest:
+ * UINT64_MAX: once there is another record, or it was notified. */
+uint64_t ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us);
 /* 0, or the errno by which the writer is stalled. Any thread. */
 int ps_log_writer_error(const struct ps_log_writer *w);
 

@@ -173,11 +173,19 @@ static bool upkeep_step(struct ps_core *core)
     return false;
 }
 
-static void poll_rpc(struct ps_core *core, uint64_t now_us)
+/* Returns when it is due again. */
+static uint64_t poll_rpc(struct ps_core *core, uint64_t now_us)
 {
     const enum dp_phase before = dp_phase_enter(core->phases, DP_PHASE_rpc);
-    ps_rpc_poll(core->rpc, now_us);
+    const uint64_t due_us = ps_rpc_poll(core->rpc, now_us);
     dp_phase_leave(core->phases, before);
+    return due_us;
+}
+
+static uint64_t poll_log(struct ps_core *core, uint64_t now_us, uint64_t due_us)
+{
+    const uint64_t log_due_us = ps_push_log_poll(core, now_us);
+    return log_due_us < due_us ? log_due_us : due_us;
 }
 
 static bool poll_save(struct ps_core *core, uint64_t now_us)
@@ -201,13 +209,13 @@ bool ps_core_poll(void *self, uint64_t now_us)
     bool more = expired == EXPIRE_PER_POLL_MAX;
     if (core->answers != NULL)
         ps_answer_commands(core);
-    if (core->rpc != NULL)
-        poll_rpc(core, now_us);
+    uint64_t due_us = core->rpc != NULL ? poll_rpc(core, now_us) : UINT64_MAX;
     more |= ps_coop_tasks_step(core, now_us) || ps_early_push_step(core);
     if (core->save.writer != NULL)
         more |= poll_save(core, now_us);
     if (core->log != NULL)
-        ps_push_log_poll(core, now_us);
+        due_us = poll_log(core, now_us, due_us);
+    dp_core_due(core->dp_core, due_us);
     if (core->capture != NULL)
         ps_capture_poll(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {

@@ -274,13 +274,13 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
     return status;
 }
 
-void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
+uint64_t ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
 {
     if (!rpc->stirred && now < rpc->next_us && !mr_agent_has_work(rpc->agent))
-        return;
+        return rpc->next_us;
     rpc->stirred = false;
     rpc->next_us = mr_agent_poll(rpc->agent, now);
-    dp_core_due(rpc->core, rpc->next_us);
+    return rpc->next_us;
 }
 
 void ps_rpc_count(struct ps_rpc *rpc)

@@ -45,8 +45,8 @@ void ps_rpc_destroy(struct ps_rpc *rpc);
 /* Makes the agent. MR_NO_MEMORY, MR_INVALID_ARGUMENT, with a line in `error`. */
 enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *core, uint32_t incarnation,
                             char error[DP_ERROR_BYTES]);
-/* Polls the agent. */
-void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now_us);
+/* Polls the agent; returns when that is due again. */
+uint64_t ps_rpc_poll(struct ps_rpc *rpc, uint64_t now_us);
 /* Updates the counters that are not counted as they change. */
 void ps_rpc_count(struct ps_rpc *rpc);
 /* The core has polled for the last time. */

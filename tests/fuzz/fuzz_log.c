@@ -79,7 +79,7 @@ static size_t put_block(uint8_t *file, size_t at, uint64_t number, const uint8_t
     struct ps_log_block *block = (struct ps_log_block *)(void *)(file + at);
     *block = (struct ps_log_block){.record_count = count, .bytes = bytes};
     memcpy(block + 1, records, bytes);
-    ps_log_block_seal(block, 7, number);
+    ps_log_block_seal(block, 7, number, number == 1);
     return at + ps_log_padded(sizeof(*block) + bytes, PS_LOG_ALIGN);
 }
 

@@ -294,6 +294,12 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
     (void)due_us;
 }
 
+int dp_core_bell(const struct dp_core *core)
+{
+    (void)core;
+    return -1;
+}
+
 /* Nobody captures packets here. */
 void dp_core_set_capture(struct dp_core *core, struct dp_capture *capture)
 {

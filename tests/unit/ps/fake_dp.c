@@ -555,6 +555,12 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
     (void)due_us;
 }
 
+int dp_core_bell(const struct dp_core *core)
+{
+    (void)core;
+    return -1;
+}
+
 void dp_core_set_capture(struct dp_core *core, struct dp_capture *capture_now)
 {
     core->capture = capture_now;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "fault_store.h"
 #include "power_store.h"
+#include "ps/log/log_room.h"
 #include "ps/log/log_segments.h"
 #include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
@@ -27,6 +28,14 @@ struct log_file_test {
     uint64_t now_us, number;
 };
 
+static enum mr_status segment_make(const struct ps_store *store, const char *directory, uint64_t number,
+                                   const struct ps_log_base *base, const struct ps_log_cut *cut,
+                                   struct ps_log_file *file, char text[PS_TEXT_BYTES])
+{
+    const struct ps_log_segment segment = {.number = number, .core_count = 1, .base = base, .cuts = cut};
+    return ps_log_create(store, directory, &segment, file, text);
+}
+
 static void log_begin(struct log_file_test *t, const struct ps_store *store, const char *directory,
                       const struct ps_log_base *base)
 {
@@ -34,7 +43,7 @@ static void log_begin(struct log_file_test *t, const struct ps_store *store, con
     const char *note;
     struct ps_log_file file;
     *t = (struct log_file_test){.store = store, .directory = directory, .now_us = 1000000, .number = 1};
-    if (ps_log_create(store, directory, 1, 1, base, NULL, &file, text) != MR_OK)
+    if (segment_make(store, directory, 1, base, NULL, &file, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(ps_log_writer_create(store, &t->counters, &t->writer, &note), 0);
     ps_log_writer_switch(t->writer, &file);
@@ -44,20 +53,25 @@ static void rotate(struct log_file_test *t, const struct ps_log_base *base)
 {
     char text[PS_TEXT_BYTES];
     struct ps_log_file file;
-    if (ps_log_create(t->store, t->directory, ++t->number, 1, base, NULL, &file, text) != MR_OK)
+    if (segment_make(t->store, t->directory, ++t->number, base, NULL, &file, text) != MR_OK)
         fail_msg("%s", text);
     ps_log_writer_switch(t->writer, &file);
 }
 
-/* Record number n: n + 1 evicted keys, each n. */
-static void append(struct log_file_test *t, uint32_t n)
+/* Record number n: so many evicted keys, each n. */
+static void append_keys(struct log_file_test *t, uint32_t n, uint32_t count)
 {
     const struct ps_log_record record = {
-        .kind = PS_LOG_EVICTED, .feature = n, .bytes = (n % 7 + 1) * sizeof(uint64_t)};
+        .kind = PS_LOG_EVICTED, .feature = n, .bytes = count * sizeof(uint64_t)};
     assert_true(ps_log_writer_has_room(t->writer, record.bytes));
     uint64_t *keys = (uint64_t *)(void *)ps_log_writer_append(t->writer, &record);
-    for (uint32_t i = 0; i < n % 7 + 1; i++)
+    for (uint32_t i = 0; i < count; i++)
         keys[i] = n;
+}
+
+static void append(struct log_file_test *t, uint32_t n)
+{
+    append_keys(t, n, n % 7 + 1);
 }
 
 static void segments_poll(struct log_file_test *t)
@@ -80,19 +94,19 @@ static enum mr_status count_records(const struct ps_store *store, const char *di
                                     char text[PS_TEXT_BYTES])
 {
     struct ps_log_list list;
-    struct ps_log_replay *replay;
-    uint64_t first, torn_bytes;
-    uint32_t cores;
+    struct ps_log_replay *replay = NULL;
+    struct ps_log_header first;
+    uint64_t torn_bytes;
     *count = 0;
     *cut = (struct ps_log_cut){0};
     enum mr_status status = ps_log_list(store, directory, &list, text);
     if (status == MR_OK)
-        status = ps_log_find(store, directory, &list, base, &first, &cores, text);
-    if (status != MR_OK || first == 0) {
+        status = ps_log_find(store, directory, &list, base, &first, text);
+    if (status != MR_OK || first.number == 0) {
         free(list.numbers);
         return status;
     }
-    status = ps_log_replay_open(store, directory, &list, first, 0, &replay, text);
+    status = ps_log_replay_open(store, directory, &list, first.number, 0, &replay, text);
     free(list.numbers);
     while (status == MR_OK) {
         const struct ps_log_record *record;
@@ -168,7 +182,160 @@ TEST(what_was_durable_survives_a_power_failure_at_any_change)
     power_store_destroy(power);
 }
 
+TEST(blocks_in_room_made_ahead_survive_a_power_failure_at_any_change)
+{
+    enum { BLOCKS = 12, KEYS = 8192, SEEDS_HERE = 2 };
+    struct log_file_test t;
+    uint32_t changes[BLOCKS];
+    struct power_store *power = power_store_create();
+    const struct ps_store *store = power_store_calls(power);
+    assert_int_equal(store->make_directory(store->self, DIRECTORY), 0);
+    assert_int_equal(store->sync_directory(store->self, "/"), 0);
+    log_begin(&t, store, DIRECTORY, &empty);
+    for (uint32_t n = 0; n < BLOCKS;
+         n++) { /* more than a segment has at first, while room is made beside it */
+        append_keys(&t, n, KEYS);
+        flush(&t);
+        changes[n] = power_store_changes(power);
+    }
+    ps_log_writer_destroy(t.writer);
+    uint64_t file_bytes;
+    int64_t written_s;
+    assert_int_equal(store->facts(store->self, DIRECTORY "/log/segment-1.000", &file_bytes, &written_s), 0);
+    assert_true(file_bytes >= PS_LOG_FIRST_BYTES + PS_LOG_ALIGN * (uint64_t)BLOCKS);
+    for (uint32_t at = 0; at <= power_store_changes(power); at++) {
+        for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS_HERE; seed++) {
+            struct power_store *after = power_store_after_failure(power, at, seed);
+            const uint32_t found = expect_records(power_store_calls(after), DIRECTORY, &empty);
+            if (found < BLOCKS && at >= changes[found])
+                fail_msg("after %s: block %u was durable, and is not there, seed %u",
+                         power_store_change(power, at - 1), (unsigned)found, (unsigned)seed);
+            power_store_destroy(after);
+        }
+    }
+    power_store_destroy(power);
+}
+
+TEST(no_block_is_written_where_room_is_still_made)
+{
+    struct fault_store faults;
+    struct ps_io_threads *threads;
+    struct ps_log_room room = {.file = NULL};
+    struct ps_store_file *file;
+    uint64_t to;
+    char *directory = temporary_directory_make();
+    char path[256];
+    fault_store_init(&faults);
+    room.store = &faults.store;
+    snprintf(path, sizeof(path), "%s/room", directory);
+    assert_int_equal(faults.store.create(faults.store.self, path, true, &file), 0);
+    assert_int_equal(ps_io_threads_create("room", 1, &threads), 0);
+    atomic_store(&faults.hold_writes, true);
+    ps_log_room_begin(&room, threads, file, PS_LOG_ROOM_BYTES_MIN, 0);
+    assert_true(ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN));
+    assert_false(ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN + PS_LOG_ALIGN)); /* which ends it */
+    atomic_store(&faults.hold_writes, false);
+    assert_ptr_equal(ps_io_threads_take(threads, PS_IO_FOREVER), &room.job);
+    assert_ptr_equal(ps_log_room_end(&room, 0, &to), file);
+    assert_true(to < 2 * PS_LOG_ROOM_BYTES_MIN);
+    assert_true(ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN + PS_LOG_ALIGN));
+    ps_io_threads_destroy(threads);
+    assert_int_equal(faults.store.close(file), 0);
+    assert_int_equal(temporary_directory_remove(directory), 0);
+}
+
+/* A start that goes on in the next segment; how many records it has found. */
+static uint32_t start_again(struct log_file_test *t, const struct ps_store *store)
+{
+    struct ps_log_cut cut;
+    struct ps_log_list list;
+    struct ps_log_file file;
+    char text[PS_TEXT_BYTES];
+    const char *note;
+    uint32_t count;
+    *t = (struct log_file_test){.store = store, .directory = DIRECTORY, .now_us = 1000000};
+    if (ps_log_list(store, DIRECTORY, &list, text) != MR_OK)
+        fail_msg("%s", text);
+    t->number = list.numbers[list.count - 1] + 1;
+    free(list.numbers);
+    if (count_records(store, DIRECTORY, &empty, &count, &cut, text) != MR_OK ||
+        segment_make(store, DIRECTORY, t->number, NULL, &cut, &file, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_int_equal(ps_log_writer_create(store, &t->counters, &t->writer, &note), 0);
+    ps_log_writer_switch(t->writer, &file);
+    return count;
+}
+
+/* What a start has applied is there for the next, also what the process that died had not flushed. */
+TEST(what_a_start_has_read_survives_a_power_failure_after_it)
+{
+    struct log_file_test t;
+    struct fault_store faults;
+    struct power_store *power = power_store_create();
+    const struct ps_store *store = power_store_calls(power);
+    assert_int_equal(store->make_directory(store->self, DIRECTORY), 0);
+    assert_int_equal(store->sync_directory(store->self, "/"), 0);
+    fault_store_init(&faults);
+    faults.below = store;
+    faults.mode = FAULT_FOR_EVER;
+    log_begin(&t, &faults.store, DIRECTORY, &empty);
+    append(&t, 0);
+    flush(&t);
+    append(&t, 1);
+    faults.fail_at = atomic_load(&faults.calls) + 2; /* its write succeeds, and no flush does */
+    while (ps_log_writer_error(t.writer) == 0)
+        segments_poll(&t);
+    ps_log_writer_destroy(t.writer);
+    assert_int_equal(start_again(&t, store), 2);
+    const uint32_t from = power_store_changes(power);
+    append(&t, 2);
+    flush(&t);
+    ps_log_writer_destroy(t.writer);
+    for (uint32_t at = from; at <= power_store_changes(power); at++) {
+        for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
+            struct power_store *after = power_store_after_failure(power, at, seed);
+            assert_true(expect_records(power_store_calls(after), DIRECTORY, &empty) >= 2);
+            power_store_destroy(after);
+        }
+    }
+    power_store_destroy(power);
+}
+
+/* Starts that fail anywhere, one after the other. */
+TEST(a_start_that_dies_is_no_damage_to_the_next)
+{
+    struct log_file_test t;
+    struct power_store *first = power_store_create(), *power = first;
+    const struct ps_store *store = power_store_calls(power);
+    assert_int_equal(store->make_directory(store->self, DIRECTORY), 0);
+    assert_int_equal(store->sync_directory(store->self, "/"), 0);
+    log_begin(&t, store, DIRECTORY, &empty);
+    append(&t, 0);
+    flush(&t);
+    ps_log_writer_destroy(t.writer);
+    const uint32_t from = power_store_changes(power);
+    assert_int_equal(start_again(&t, store), 1);
+    ps_log_writer_destroy(t.writer);
+    for (uint32_t at = from; at <= power_store_changes(power); at++) {
+        for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
+            struct power_store *after = power_store_after_failure(power, at, seed);
+            store = power_store_calls(after);
+            for (uint32_t n = 1; n < 3; n++) { /* segment 2 has a header, or none, or is not there */
+                assert_int_equal(start_again(&t, store), n);
+                append(&t, n);
+                flush(&t);
+                ps_log_writer_destroy(t.writer);
+            }
+            assert_int_equal(expect_records(store, DIRECTORY, &empty), 3);
+            power_store_destroy(after);
+        }
+    }
+    power_store_destroy(power);
+}
+
 /* ---- torn and damaged files ---- */
+
+enum { ROOM_BLOCKS = 2 }; /* zeros behind the blocks, of which the tests keep so many */
 
 struct on_disk {
     char *directory;
@@ -200,8 +367,8 @@ static void disk_begin(struct on_disk *d)
     FILE *file = fopen(d->path, "rb");
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    d->length = ftell(file);
-    assert_int_equal(d->length, 4 * PS_LOG_ALIGN);
+    assert_int_equal(ftell(file), PS_LOG_FIRST_BYTES);
+    d->length = (4 + ROOM_BLOCKS) * PS_LOG_ALIGN;
     rewind(file);
     d->bytes = malloc((size_t)d->length);
     assert_int_equal(fread(d->bytes, 1, (size_t)d->length, file), d->length);
@@ -222,16 +389,32 @@ static long used_bytes(const struct on_disk *d, uint32_t block)
     return (long)(sizeof(*b) + b->bytes);
 }
 
+static int sync_nothing(struct ps_store_file *file)
+{
+    (void)file;
+    return 0;
+}
+
+/* For thousands of reads, each of which would flush what it has read. */
+static struct ps_store store_without_sync(void)
+{
+    struct ps_store store = *ps_store_local();
+    store.sync = sync_nothing;
+    return store;
+}
+
 TEST(a_file_that_ends_at_any_byte_has_what_was_whole)
 {
     struct on_disk d;
+    const struct ps_store quick = store_without_sync();
     disk_begin(&d);
-    for (long length = 0; length <= d.length; length++) {
+    disk_write(&d, d.bytes, d.length);
+    for (long length = 4 * (long)PS_LOG_ALIGN; length >= 0; length--) {
         uint32_t expected = 0;
         for (uint32_t block = 1; block < 4; block++)
             expected += length >= (long)(block * PS_LOG_ALIGN) + used_bytes(&d, block) ? 2 : 0;
-        disk_write(&d, d.bytes, length);
-        assert_int_equal(expect_records(ps_store_local(), d.directory, &empty), expected);
+        assert_int_equal(truncate(d.path, length), 0);
+        assert_int_equal(expect_records(&quick, d.directory, &empty), expected);
     }
     disk_end(&d);
 }
@@ -240,19 +423,24 @@ TEST(a_wrong_byte_in_the_last_block_cuts_it_off_and_elsewhere_is_refused)
 {
     struct on_disk d;
     disk_begin(&d);
+    disk_write(&d, d.bytes, d.length);
+    const struct ps_store quick = store_without_sync();
+    const int fd = open(d.path, O_WRONLY);
+    assert_true(fd >= 0);
     for (uint32_t block = 0; block < 4; block++) {
         const long end = block == 0 ? (long)sizeof(struct ps_log_header) : used_bytes(&d, block);
         for (long i = 0; i < end; i++) {
-            uint8_t *at = &d.bytes[block * PS_LOG_ALIGN + i];
-            *at ^= 0x40;
-            disk_write(&d, d.bytes, d.length);
-            *at ^= 0x40;
+            const off_t at = block * (off_t)PS_LOG_ALIGN + i;
+            const uint8_t right = d.bytes[at], wrong = right ^ 0x40;
+            assert_int_equal(pwrite(fd, &wrong, 1, at), 1);
             if (block == 3)
-                assert_int_equal(expect_records(ps_store_local(), d.directory, &empty), 4);
+                assert_int_equal(expect_records(&quick, d.directory, &empty), 4);
             else
-                expect_refused(ps_store_local(), d.directory, block == 0 ? "segment" : "at byte");
+                expect_refused(&quick, d.directory, block == 0 ? "segment" : "at byte");
+            assert_int_equal(pwrite(fd, &right, 1, at), 1);
         }
     }
+    assert_int_equal(close(fd), 0);
     disk_end(&d);
 }
 
@@ -263,8 +451,8 @@ TEST(a_block_that_is_missing_is_refused)
     memset(d.bytes + 2 * PS_LOG_ALIGN, 0, PS_LOG_ALIGN);
     disk_write(&d, d.bytes, d.length);
     expect_refused(ps_store_local(), d.directory, "at byte 8192");
-    memmove(d.bytes + 2 * PS_LOG_ALIGN, d.bytes + 3 * PS_LOG_ALIGN, PS_LOG_ALIGN);
-    disk_write(&d, d.bytes, d.length - PS_LOG_ALIGN);
+    memmove(d.bytes + 2 * PS_LOG_ALIGN, d.bytes + 3 * PS_LOG_ALIGN, 2 * PS_LOG_ALIGN);
+    disk_write(&d, d.bytes, d.length);
     expect_refused(ps_store_local(), d.directory, "missing");
     disk_end(&d);
 }
@@ -287,7 +475,7 @@ TEST(a_torn_end_is_the_end_also_for_later_starts)
     assert_int_equal(cut.number, 1);
     assert_int_equal(cut.bytes, 3 * PS_LOG_ALIGN);
     /* The start that found this goes on in a segment of its own. */
-    assert_int_equal(ps_log_create(ps_store_local(), d.directory, 2, 1, NULL, &cut, &file, text), MR_OK);
+    assert_int_equal(segment_make(ps_store_local(), d.directory, 2, NULL, &cut, &file, text), MR_OK);
     assert_int_equal(ps_log_writer_create(ps_store_local(), &counters, &t.writer, &note), 0);
     ps_log_writer_switch(t.writer, &file);
     append(&t, 4);
@@ -296,6 +484,9 @@ TEST(a_torn_end_is_the_end_also_for_later_starts)
     assert_int_equal(expect_records(ps_store_local(), d.directory, &empty), 5);
     /* What was whole before the cut must stay so. */
     d.bytes[2 * PS_LOG_ALIGN + 100] ^= 1;
+    disk_write(&d, d.bytes, d.length);
+    expect_refused(ps_store_local(), d.directory, "damaged before");
+    memset(d.bytes + 2 * PS_LOG_ALIGN, 0, 2 * PS_LOG_ALIGN); /* as if no block had been there */
     disk_write(&d, d.bytes, d.length);
     expect_refused(ps_store_local(), d.directory, "damaged before");
     disk_end(&d);
@@ -319,15 +510,19 @@ TEST(records_behind_a_torn_segment_are_refused)
     flush(&t);
     ps_log_writer_destroy(t.writer);
     assert_int_equal(expect_records(ps_store_local(), d.directory, &empty), 2);
+    assert_int_equal(truncate(d.path, 2 * PS_LOG_ALIGN), 0); /* without the block that says it is the last */
+    expect_refused(ps_store_local(), d.directory, "later segments have records");
     assert_int_equal(truncate(d.path, PS_LOG_ALIGN + 100), 0);
+    expect_refused(ps_store_local(), d.directory, "later segments have records");
+    assert_int_equal(truncate(d.path, PS_LOG_ALIGN), 0);
+    assert_int_equal(truncate(d.path, PS_LOG_FIRST_BYTES), 0);
     expect_refused(ps_store_local(), d.directory, "later segments have records");
     assert_int_equal(unlink(d.path), 0);
     struct ps_log_list list;
-    uint64_t first;
-    uint32_t cores;
+    struct ps_log_header first;
     assert_int_equal(ps_log_list(ps_store_local(), d.directory, &list, text), MR_OK);
-    assert_int_equal(ps_log_find(ps_store_local(), d.directory, &list, &empty, &first, &cores, text), MR_OK);
-    assert_int_equal(first, 0); /* nothing follows the empty node any more */
+    assert_int_equal(ps_log_find(ps_store_local(), d.directory, &list, &empty, &first, text), MR_OK);
+    assert_int_equal(first.number, 0); /* nothing follows the empty node any more */
     free(list.numbers);
     disk_end(&d);
 }
@@ -438,6 +633,7 @@ TEST(a_segment_that_cannot_be_made_leaves_nothing)
 {
     struct fault_store faults;
     struct ps_log_file files[2];
+    const struct ps_log_segment segment = {.number = 1, .core_count = 2, .base = &empty};
     struct ps_log_list list;
     char text[PS_TEXT_BYTES];
     char *directory = temporary_directory_make();
@@ -447,7 +643,7 @@ TEST(a_segment_that_cannot_be_made_leaves_nothing)
         faults.mode = FAULT_ONCE;
         faults.error = ENOSPC;
         faults.fail_at = fail_at;
-        is_made = ps_log_create(&faults.store, directory, 1, 2, &empty, NULL, files, text) == MR_OK;
+        is_made = ps_log_create(&faults.store, directory, &segment, files, text) == MR_OK;
         assert_int_equal(ps_log_list(ps_store_local(), directory, &list, text), MR_OK);
         assert_int_equal(list.count, is_made);
         free(list.numbers);
