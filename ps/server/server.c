@@ -234,15 +234,35 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
 
 /* What has come after the checkpoint, and the log from here on. */
 static enum mr_status log_at_start(struct ps_server *server, const struct ps_restore_request *request,
-                                   char error[DP_ERROR_BYTES])
+                                   bool replays, char error[DP_ERROR_BYTES])
 {
-    const bool replays = strcmp(server->node.config->checkpoint_restore, "latest") == 0;
     char text[PS_CONTROL_TEXT_BYTES] = "";
     const enum mr_status status =
         ps_control_log_start(server->node.control, replays, request->id != 0, ps_replay_record, text);
     if (status != MR_OK)
         snprintf(error, DP_ERROR_BYTES, "checkpoint.durability: %s: %.400s", mr_status_text(status), text);
     return status;
+}
+
+/* Whether the node goes on from where it was. With a log, a checkpoint by its number, or none, is begun from
+ * once: the node may have been started again because it died. */
+static bool goes_on_at_start(const struct ps_server *server)
+{
+    const struct ps_config *config = server->node.config;
+    uint64_t id = 0;
+    if (strcmp(config->checkpoint_restore, "latest") == 0)
+        return true;
+    if (strcmp(config->checkpoint_restore, "none") != 0)
+        ps_number_parse(config->checkpoint_restore, &id);
+    if (config->checkpoint_durability != PS_DURABILITY_LOG ||
+        !ps_control_log_was_told(server->node.control, id))
+        return false;
+    mr_log_warning(
+        "restore_was_done",
+        "checkpoint.restore = %s: an earlier start has done that, and this one goes on from what has "
+        "been acknowledged since: set it to latest; to do it once more, start with latest in between",
+        config->checkpoint_restore);
+    return true;
 }
 
 /* checkpoint.restore, before the first data call is let in. */
@@ -252,13 +272,15 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     char text[PS_CONTROL_TEXT_BYTES] = "";
     struct ps_restore_request request = {.directory = ""};
     struct ps_restored restored;
-    uint64_t id = 0;
-    bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
-    if (strcmp(config->checkpoint_restore, "none") == 0 ||
-        (is_latest && config->checkpoint_directory[0] == '\0')) {
+    uint64_t id = 0, begun = 0;
+    const bool is_latest = goes_on_at_start(server);
+    const bool has_begun = is_latest && ps_control_log_begins(server->node.control, &begun);
+    const bool is_empty = is_latest ? config->checkpoint_directory[0] == '\0' || (has_begun && begun == 0)
+                                    : strcmp(config->checkpoint_restore, "none") == 0;
+    if (is_empty) {
         mr_log_info("starts_empty", "restore: none; starting empty");
         const enum mr_status ended = ps_checkpoint_sync_end_fetch(&server->node, error);
-        return ended == MR_OK ? log_at_start(server, &request, error) : ended;
+        return ended == MR_OK ? log_at_start(server, &request, is_latest, error) : ended;
     }
     enum mr_status status = is_latest ? ps_checkpoint_sync_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)
@@ -269,6 +291,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
                     " of %s, which was restored by call, and not from the newest one",
                     request.id, request.directory);
     }
+    if (is_latest && request.id == 0 && has_begun)
+        request.id = begun;
     request.goes_on = is_latest;
     if (!is_latest)
         ps_number_parse(config->checkpoint_restore, &request.id);
@@ -284,7 +308,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         count == 0) { /* of one that cannot be read the restore says why */
         mr_log_info("starts_empty", "restore: no checkpoint in %s; starting empty",
                     config->checkpoint_directory);
-        return log_at_start(server, &request, error);
+        return log_at_start(server, &request, is_latest, error);
     }
     status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
@@ -294,7 +318,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
             config->checkpoint_restore, mr_status_text(status), text);
         return status;
     }
-    status = log_at_start(server, &request, error);
+    status = log_at_start(server, &request, is_latest, error);
     if (status == MR_OK)
         ps_control_durable(server->node.control);
     return status;

@@ -472,3 +472,69 @@ TEST(a_log_that_does_not_fit_is_refused, log_setup, node_teardown)
     node_start(n, 1);
     assert_float_equal(node_value(n, table, 7), -2, 0);
 }
+
+/* ---- checkpoint.restore = ID or none, which stays in a configuration ---- */
+
+static void push_once(struct node_fixture *n, uint32_t table, uint64_t *number)
+{
+    node_check(log_push(n, table, 7, 1, 0, mr_push_sequence(0, ++*number)), MR_OK, NULL);
+}
+
+static void restart_with(struct node_fixture *n, const char *restore)
+{
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "%s", restore);
+    node_restart(n, 1);
+}
+
+TEST(a_checkpoint_by_number_is_begun_from_once, log_setup, node_teardown)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("plain", 0);
+    const uint32_t table = node_create(n, &f);
+    uint64_t number = 0;
+    push_once(n, table, &number);
+    (void)node_save(n);
+    push_once(n, table, &number);
+    (void)node_save(n);
+    push_once(n, table, &number);
+    restart_with(n, "1"); /* gives up two pushes */
+    assert_float_equal(node_value(n, table, 7), -1, 0);
+    number = 10;
+    push_once(n, table, &number);
+    for (uint32_t i = 0; i < 2; i++) { /* as a service manager starts a node again that has died */
+        restart_with(n, "1");
+        assert_float_equal(node_value(n, table, 7), -2 - (float)i, 0);
+        push_once(n, table, &number);
+    }
+    (void)node_save(n);
+    push_once(n, table, &number);
+    restart_with(n, "1");
+    assert_float_equal(node_value(n, table, 7), -5, 0);
+    restart_with(n, "latest");
+    assert_float_equal(node_value(n, table, 7), -5, 0);
+    restart_with(n, "1"); /* once more, as it is no longer the same */
+    assert_float_equal(node_value(n, table, 7), -1, 0);
+}
+
+TEST(an_empty_start_is_made_once, log_setup, node_teardown)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("plain", 0);
+    uint32_t table = node_create(n, &f);
+    uint64_t number = 0;
+    push_once(n, table, &number);
+    (void)node_save(n);
+    push_once(n, table, &number);
+    restart_with(n, "none");
+    table = node_create(n, &f);
+    number = 10;
+    for (uint32_t i = 0; i < 3; i++) {
+        push_once(n, table, &number);
+        restart_with(n, i < 2 ? "none" : "latest"); /* the checkpoint is of before */
+        assert_float_equal(node_value(n, table, 7), -1 - (float)i, 0);
+    }
+    (void)node_save(n);
+    push_once(n, table, &number);
+    restart_with(n, "latest");
+    assert_float_equal(node_value(n, table, 7), -4, 0);
+}
