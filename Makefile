@@ -50,8 +50,8 @@ property: build ## Random calls on tables beside a plain model: OPERATIONS (defa
 differential: build ## A real node under random faults beside a plain model, for SECONDS (default 1800)
 	@build/tests/differential/differential --seconds $(or $(SECONDS),1800) build/ps/millraced
 
-kills: build ## Kill the server KILLS times (default 200) under training, to the same bits, and with the demo's load; full saves and deltas
-	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills_full integration/kills_deltas
+kills: build ## Kill the server KILLS times (default 200) under training, to the same bits, and with the demo's load; full saves, deltas, a log
+	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills_full integration/kills_deltas integration/log
 
 mutants: ## Break the code on purpose in many ways; tests must notice each. SAMPLE=n SEED=s: at n places drawn at random
 	@scripts/setup.sh $(if $(SAMPLE),test,build)

@@ -270,6 +270,21 @@ static int power_remove(void *self, const char *path)
     return error;
 }
 
+/* As the local store does it. */
+static int power_replace(void *self, const char *path, const void *data, size_t bytes)
+{
+    struct power_store *p = self;
+    char temporary[PS_PATH_BYTES + 8], directory[PS_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(temporary, sizeof(temporary), "%s.new", path);
+    (void)snprintf(directory, sizeof(directory), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    (void)p->store.remove(p, temporary);
+    int error = ps_store_write_new(&p->store, temporary, data, bytes);
+    if (error == 0)
+        error = p->store.rename(p, temporary, path);
+    return error != 0 ? error : p->store.sync_directory(p, directory);
+}
+
 static int power_claim(void *self, const char *path, bool shared, int *claim)
 {
     struct power_store *p = self;
@@ -315,6 +330,7 @@ static struct power_store *store_new(void)
         .descriptor = power_descriptor,
         .is_direct = power_is_direct,
         .drop_direct = power_drop_direct,
+        .replace = power_replace,
         .rename = power_rename,
         .sync_directory = power_sync_directory,
         .list = power_list,
