@@ -15,7 +15,7 @@ static void size_on_core(struct ps_core *core, void *arg)
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
         if (f->table != NULL) {
             const struct ps_table_counters *c = ps_table_counters(f->table);
-            out[MR_LIST_ROWS] = ps_table_rows(f->table);
+            out[MR_LIST_ROWS] = ps_table_rows_owned(f->table);
             out[MR_LIST_BYTES] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table) +
                                  ps_table_filter_bytes(f->table);
             out[MR_LIST_REFUSED] = c->rows_refused;

@@ -123,7 +123,7 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
                                                 [MR_HEARTBEAT_BUSY_PPM] = dp_core_busy_ppm(core->dp_core),
                                                 [MR_HEARTBEAT_LAST_STEP] = counters->last_step,
                                                 [MR_HEARTBEAT_BATCHES] = counters->batches_cached,
-                                                [MR_HEARTBEAT_ROWS] = tables->rows,
+                                                [MR_HEARTBEAT_ROWS] = tables->rows - tables->rows_copied,
                                                 [MR_HEARTBEAT_MEMORY_BYTES] = counters->memory_bytes,
                                                 [MR_HEARTBEAT_REFUSED] = tables->rows_refused,
                                                 [MR_HEARTBEAT_WITHOUT_ROW] = tables->gradients_without_row,

@@ -198,7 +198,7 @@ void ps_table_clear(struct ps_table *t)
     ps_slabs_clear(&t->slabs);
     ps_occurrence_clear(&t->filter);
     t->evictor = (struct ps_evictor){0};
-    t->counters.rows = t->rows_followed = 0;
+    t->counters.rows = t->counters.rows_copied = 0;
     t->marks_hold = false;
     ps_tombstones_clear(&t->tombstones);
     ps_tombstones_clear(&t->leaving);
@@ -217,6 +217,11 @@ enum ps_limit ps_table_refused_by(const struct ps_table *t)
 uint64_t ps_table_rows(const struct ps_table *t)
 {
     return t->index.rows;
+}
+
+uint64_t ps_table_rows_owned(const struct ps_table *t)
+{
+    return t->index.rows - t->counters.rows_copied;
 }
 
 size_t ps_table_index_bytes(const struct ps_table *t)

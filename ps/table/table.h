@@ -23,6 +23,7 @@ struct ps_table;
 /* X(name, kind, unit, help): per table and core */
 #define PS_TABLE_COUNTER_LIST(X)                                                                             \
     X(rows, GAUGE, NONE, "rows held")                                                                        \
+    X(rows_copied, GAUGE, NONE, "of these: copies of other nodes' rows (cluster.replication)")               \
     X(rows_created, COUNTER, NONE, "rows created")                                                           \
     X(keys_looked_up, COUNTER, NONE, "keys looked up, repeats counted")                                      \
     X(keys_missing, COUNTER, NONE, "keys looked up that have no row and got the initial value")              \
@@ -74,6 +75,8 @@ const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 /* Returns what forbade the last row that was refused; PS_LIMIT_NONE: none was. */
 enum ps_limit ps_table_refused_by(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
+/* The same without rows that are kept for another node (ps/table/table_changes.h). */
+uint64_t ps_table_rows_owned(const struct ps_table *t);
 /* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs:
  * places free, padding, and what else is kept about a row. */
 struct ps_table_memory {

@@ -87,8 +87,8 @@ void ps_table_partition_hashes(const struct ps_table *t, uint32_t partition, uin
 void ps_table_follow(struct ps_table *t, const struct ps_partition_set *followed)
 {
     t->followed = followed;
-    t->rows_followed = 0;
+    t->counters.rows_copied = 0;
     for (uint32_t p = 0; followed != NULL && p < MR_PARTITION_COUNT; p++)
         if (ps_partitions_has(followed, p))
-            t->rows_followed += t->index.partition_rows[p];
+            t->counters.rows_copied += t->index.partition_rows[p];
 }

@@ -301,7 +301,7 @@ static void bucket_drop(struct ps_table *t, uint32_t partition, struct ps_bucket
             t->counters.rows_not_finite -= !ps_table_row_is_finite(t, ps_table_row(t, place));
         ps_index_remove(&t->index, place);
         ps_slabs_give(&t->slabs, partition / PS_GROUP_PARTITIONS, place.row);
-        t->rows_followed -= t->followed != NULL && ps_partitions_has(t->followed, partition);
+        t->counters.rows_copied -= t->followed != NULL && ps_partitions_has(t->followed, partition);
         budget_use(budget_bytes, PS_KEY_COST_BYTES);
     }
 }

@@ -358,17 +358,12 @@ static size_t bytes_wanted(const struct ps_table *t, uint64_t hash)
 /* Rows and memory of partitions that are kept for another node do not count. */
 size_t ps_table_memory_limit(const struct ps_table *t)
 {
-    return t->memory_max + t->rows_followed * (t->slabs.stride_bytes + INDEX_BYTES);
-}
-
-static uint64_t rows_of_its_own(const struct ps_table *t)
-{
-    return t->index.rows - t->rows_followed;
+    return t->memory_max + t->counters.rows_copied * (t->slabs.stride_bytes + INDEX_BYTES);
 }
 
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
 {
-    if (rows_of_its_own(t) >= t->rows_max)
+    if (ps_table_rows_owned(t) >= t->rows_max)
         return PS_LIMIT_ROWS;
     if (t->memory_max == 0)
         return PS_LIMIT_NONE;
@@ -401,8 +396,8 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
 static bool is_beyond_limit(const struct ps_table *t)
 {
     uint64_t free_bytes = (t->slabs.places - t->slabs.rows) * t->slabs.stride_bytes;
-    return rows_of_its_own(t) > t->rows_max ||
-           (t->memory_max != 0 && rows_of_its_own(t) > 0 &&
+    return ps_table_rows_owned(t) > t->rows_max ||
+           (t->memory_max != 0 && ps_table_rows_owned(t) > 0 &&
             ps_table_memory_bytes(t) > ps_table_memory_limit(t) + free_bytes);
 }
 
@@ -420,7 +415,7 @@ static bool evict_due(struct ps_table *t, uint64_t *budget_bytes)
 static bool evict_beyond_limit(struct ps_table *t, uint64_t *budget_bytes)
 {
     while (is_beyond_limit(t) && *budget_bytes > 0) {
-        bool rows = rows_of_its_own(t) > t->rows_max;
+        bool rows = ps_table_rows_owned(t) > t->rows_max;
         if (!evict_any(t, rows ? &t->counters.rows_evicted_capacity : &t->counters.rows_evicted_memory))
             return false;
         *budget_bytes -= EVICTION_COST_BYTES < *budget_bytes ? EVICTION_COST_BYTES : *budget_bytes;

@@ -123,7 +123,6 @@ struct ps_table {
         *changes; /* the keys of all changes go there (ps/table/table_changes.h); NULL: none */
     /* Partitions that are kept up to date for another node (ps/table/table_changes.h); NULL: none are. */
     const struct ps_partition_set *followed;
-    uint64_t rows_followed;         /* in these */
     struct ps_eviction_watch watch; /* all NULL: nobody is told */
     bool notes;                     /* changes are noted for the copy, or for `changes` */
     bool replays;                   /* a push of the log is applied: limits do not stand against its rows */

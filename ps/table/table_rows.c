@@ -41,7 +41,7 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
     ps_table_note_made(t, key, hash);
     if (t->notes)
         ps_table_note_key(t, hash);
-    t->rows_followed += ps_table_is_followed(t, hash);
+    t->counters.rows_copied += ps_table_is_followed(t, hash);
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
     return ps_slabs_row(&t->slabs, ps_group_of(hash), row);

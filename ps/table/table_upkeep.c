@@ -11,7 +11,7 @@ void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t has
         ps_table_note_tombstone(t, ps_index_key(&t->index, hash), hash);
     if (t->notes)
         ps_table_note_key(t, hash);
-    t->rows_followed -= ps_table_is_followed(t, hash);
+    t->counters.rows_copied -= ps_table_is_followed(t, hash);
     ps_index_remove(&t->index, place);
     ps_slabs_give(&t->slabs, place.partition / PS_GROUP_PARTITIONS, place.row);
     t->counters.rows = t->index.rows;

@@ -116,6 +116,8 @@ TEST(rows_of_another_node_do_not_count_and_stay, fixture_arena_create, fixture_a
     for (uint32_t i = 0; i < 3 * EACH; i++)
         fixture_insert(t, fixture_key_of(t, OWN, i));
     assert_int_equal(ps_table_rows(t), 2 * EACH);
+    assert_int_equal(ps_table_rows_owned(t), EACH);
+    assert_int_equal(ps_table_counters(t)->rows_copied, EACH);
     assert_true(has_kept(t, EACH));
     assert_int_equal(ps_table_counters(t)->rows_evicted_capacity, 2 * EACH);
     /* now they are the node's: there are more rows than it may have */
@@ -123,6 +125,7 @@ TEST(rows_of_another_node_do_not_count_and_stay, fixture_arena_create, fixture_a
     while (ps_table_evict(t, UINT64_MAX)) {
     }
     assert_int_equal(ps_table_rows(t), EACH);
+    assert_int_equal(ps_table_rows_owned(t), EACH);
     ps_table_destroy(t);
 }
 
