@@ -13,6 +13,12 @@
     X(partitions_loading, GAUGE, NONE,                                                                       \
       "partitions that this node owns and does not serve: it loads them from a checkpoint")                  \
     X(partitions_fenced, GAUGE, NONE, "partitions whose calls wait for the end of a move to another node")   \
+    X(partitions_backed_up, GAUGE, NONE, "partitions of others that this node is the backup of")             \
+    X(partitions_uncopied, GAUGE, NONE,                                                                      \
+      "partitions that this node owns, with replication 2, and no backup of which is in sync")               \
+    X(copies_lag_bytes, GAUGE, BYTES, "what the backups of this node's partitions have not applied yet")     \
+    X(copies_lag_us, GAUGE, MICROSECONDS,                                                                    \
+      "how long it took the slowest of them of late, or takes, to apply what was changed; 0: below 0.25 s")  \
     X(partitions_taken_over, COUNTER, NONE,                                                                  \
       "partitions of dead nodes that this node has loaded beside what it serves")                            \
     X(take_overs_failed, COUNTER, NONE, "times that it could not load partitions of dead nodes")

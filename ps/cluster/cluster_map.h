@@ -53,6 +53,9 @@ struct ps_cluster_node {
     uint64_t session;                    /* its session with the coordinator: under another it may not */
     uint32_t session_ms;                 /* how long that is, as it was granted; 0: it has not said */
     struct mr_peer_version version;      /* of the process; zeros: before 0.3.0 */
+    /* In a node's entry, not in the map: what it is configured with, and would have the map have.
+     * replication 0: it does not say. */
+    uint32_t take_over_s, replication;
 };
 
 /* Partitions on their way from their owner to another node. The owner serves them until it has finished. */

@@ -223,6 +223,19 @@ bool ps_copies_set_sync(struct ps_cluster_map *map, uint32_t owner, const uint64
     return any;
 }
 
+bool ps_copies_give_up(struct ps_cluster_map *map, uint32_t backup, const uint64_t *grants)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        if (grants[p] == 0 || grants[p] != map->backup_grant[p] || map->backup[p] != backup)
+            continue;
+        ps_cluster_map_end_copy(map, p);
+        any = true;
+    }
+    map->epoch += any;
+    return any;
+}
+
 bool ps_copies_drop(struct ps_cluster_map *map, uint32_t backup, const bool owners[PS_CLUSTER_NODES_MAX])
 {
     bool any = false;

@@ -56,6 +56,9 @@ bool ps_copies_assign(struct ps_cluster_map *map, const bool present[PS_CLUSTER_
 /* Sets in_sync of the partitions that `owner` owns and whose backup was assigned by these numbers (by
  * partition; 0: not that one). Proposed by the owner alone. False: none differs. */
 bool ps_copies_set_sync(struct ps_cluster_map *map, uint32_t owner, const uint64_t *grants, bool is_in_sync);
+/* Ends the copies that a node was assigned by these numbers (by partition; 0: not that one). Proposed by that
+ * backup alone: it has lost what it had of them, or has no memory for them. False: there are none. */
+bool ps_copies_give_up(struct ps_cluster_map *map, uint32_t backup, const uint64_t *grants);
 /* Ends the copies at a node that is away, of owners that are there. */
 bool ps_copies_drop(struct ps_cluster_map *map, uint32_t backup, const bool owners[PS_CLUSTER_NODES_MAX]);
 /* Ends some copies at nodes that are drained, if others can have them and all others are in sync. */

@@ -78,7 +78,39 @@ static bool renew_copies(const struct ps_leader_view *view, struct ps_cluster_ma
     for (uint32_t i = 0; i < next->node_count; i++)
         if ((p.are_gone[i] || view->absent_us[i] > view->drop_us) && ps_copies_drop(next, i, p.there))
             return true;
-    return ps_copies_assign(next, p.there, view->room) || ps_copies_leave(next, p.there, view->room);
+    return ps_copies_assign(next, p.there, view->room_for_copies) ||
+           ps_copies_leave(next, p.there, view->room_for_copies);
+}
+
+/* ---- settings ---- */
+
+struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view)
+{
+    const struct ps_cluster_map *map = view->map;
+    struct ps_leader_differs differs = {.take_over = {NULL}};
+    const struct ps_cluster_node *first = NULL;
+    bool is_away = false;
+    for (uint32_t i = 0; i < view->registered_count; i++) {
+        const struct ps_cluster_node *node = &view->registered[i];
+        if (node->replication == 0)
+            continue;
+        if (first == NULL)
+            first = node;
+        if (node->take_over_s != first->take_over_s) {
+            differs.take_over[0] = first;
+            differs.take_over[1] = node;
+        }
+        if (node->replication != first->replication) {
+            differs.replication[0] = first;
+            differs.replication[1] = node;
+        }
+    }
+    for (uint32_t i = 0; i < map->node_count; i++)
+        is_away |= view->absent_us[i] > 0 && ps_cluster_map_owns_any(map, i);
+    const bool is_open = first != NULL && !is_away;
+    view->take_over_s = is_open && differs.take_over[0] == NULL ? first->take_over_s : map->take_over_s;
+    view->replication = is_open && differs.replication[0] == NULL ? first->replication : map->replication;
+    return differs;
 }
 
 /* ---- nodes ---- */

@@ -19,11 +19,11 @@ struct ps_leader_view {
     const uint64_t *absent_us;
     uint32_t nodes_wanted; /* partitions are granted once so many nodes, without spares, have a session */
     uint64_t take_over_us; /* map->take_over_s: who is absent for longer loses its partitions; 0: nobody */
-    uint32_t take_over_s;  /* as this leader is configured: what the map is to have */
+    uint32_t take_over_s;  /* what the map is to have: ps_leader_settings() */
     uint32_t replication;  /* the same */
     uint64_t drop_us;      /* a backup that is absent for longer is given up */
-    /* of map->nodes: how many partitions each can take over or follow; NULL: any number */
-    const uint32_t *room;
+    /* of map->nodes: how many partitions each can take over, and follow; NULL: any number */
+    const uint32_t *room, *room_for_copies;
     bool may_not_take_over; /* what nodes owned cannot be loaded by others */
     uint64_t forget_us;     /* one that owns nothing and is absent for longer leaves the map; 0: it stays */
     bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */
@@ -37,6 +37,16 @@ struct ps_leader_view {
     bool wants_cut;
     uint64_t cut_step;
 };
+
+/* Which nodes with a session are configured otherwise; NULL: none. */
+struct ps_leader_differs {
+    const struct ps_cluster_node *take_over[2], *replication[2];
+};
+
+/* Sets take_over_s and replication of a view to what all nodes with a session are configured with. They stay
+ * as the map has them where nodes differ, and while one that owns something has no session: nodes that differ
+ * lead in turn, and would change the map to and fro. */
+struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view);
 
 enum ps_leader_action {
     PS_LEADER_WAITS,

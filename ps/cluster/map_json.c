@@ -172,6 +172,8 @@ static void put_room(json_t *root, const struct ps_cluster_room_report *room)
         (void)json_object_set_new(object, "failed", json_integer((json_int_t)room->failed));
         (void)json_object_set_new(object, "text", json_string(room->failed_text));
     }
+    if (room->refuses_copies)
+        (void)json_object_set_new(object, "copies", json_false());
     (void)json_object_set_new(root, "mib", object);
 }
 
@@ -179,6 +181,10 @@ char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_c
 {
     json_t *root = process_json(node);
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT_1));
+    if (node->replication != 0)
+        (void)json_object_set_new(root, "wants",
+                                  json_pack("{s:I, s:I}", "take_over_s", (json_int_t)node->take_over_s,
+                                            "replication", (json_int_t)node->replication));
     put_features(root, &report->features);
     put_cut(root, &report->cut);
     put_part(root, report);
@@ -468,6 +474,15 @@ static void read_move_report(struct ps_json_reader *r, const json_t *root,
     move->us = ps_json_number(r, object, "us", INT64_MAX);
 }
 
+static void read_settings(struct ps_json_reader *r, const json_t *root, struct ps_cluster_node *node)
+{
+    const json_t *wants = json_object_get(root, "wants");
+    if (wants == NULL)
+        return;
+    node->take_over_s = (uint32_t)ps_json_number(r, wants, "take_over_s", UINT32_MAX);
+    node->replication = (uint32_t)ps_json_number(r, wants, "replication", UINT32_MAX);
+}
+
 static void read_room(struct ps_json_reader *r, const json_t *root, struct ps_cluster_room_report *room)
 {
     const json_t *object = json_object_get(root, "mib");
@@ -476,6 +491,7 @@ static void read_room(struct ps_json_reader *r, const json_t *root, struct ps_cl
         return;
     room->free_mib = ps_json_number(r, object, "free", INT64_MAX);
     room->used_mib = ps_json_number(r, object, "used", INT64_MAX);
+    room->refuses_copies = json_is_false(json_object_get(object, "copies"));
     if (json_object_get(object, "failed") == NULL)
         return;
     room->failed = ps_json_number(r, object, "failed", INT64_MAX);
@@ -491,6 +507,8 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
     *report = (struct ps_cluster_report){0};
     if (r.is_good)
         read_process(&r, root, node);
+    if (r.is_good)
+        read_settings(&r, root, node);
     if (r.is_good)
         read_features(&r, root, &report->features);
     if (r.is_good)

@@ -50,6 +50,7 @@ struct ps_cluster_room_report {
     bool is_known;
     uint64_t free_mib, used_mib; /* of memory.limit_mib, all cores together */
     uint64_t failed;             /* it could not load what it was given from this checkpoint; 0: it could */
+    bool refuses_copies;         /* it lacked memory for copies that it was given, and gets none now */
     char failed_text[PS_CLUSTER_FAILED_BYTES];
 };
 

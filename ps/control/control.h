@@ -91,8 +91,8 @@ struct ps_control_cluster_ops {
     void (*serve)(void *context, uint64_t session);
     /* Does what has come up. */
     void (*poll)(void *context);
-    /* Must it be polled although nobody wakes the thread? */
-    bool (*is_waiting)(void *context);
+    /* After how many microseconds it is to be polled although nobody wakes the thread; UINT64_MAX: never. */
+    uint64_t (*pause_us)(void *context);
     /* A client asks for a save: of the whole cluster, under *number of the node's list; it goes on in the
      * background. MR_INVALID_ARGUMENT, MR_UNSUPPORTED, MR_CHECKPOINT_RUNNING, and `text`. */
     enum mr_status (*save)(void *context, const struct ps_command *command, uint64_t *number, char *text);

@@ -473,10 +473,11 @@ void ps_control_cluster_poll(struct ps_control *c)
     c->membership.ops->poll(c->membership.context);
 }
 
-bool ps_control_cluster_is_waiting(const struct ps_control *c)
+uint64_t ps_control_cluster_pause_us(const struct ps_control *c)
 {
-    return c->cluster != NULL &&
-           (catalog_is_waiting(c->cluster) || c->membership.ops->is_waiting(c->membership.context));
+    if (c->cluster == NULL)
+        return UINT64_MAX;
+    return catalog_is_waiting(c->cluster) ? LOOK_US : c->membership.ops->pause_us(c->membership.context);
 }
 
 const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c)

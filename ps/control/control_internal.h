@@ -270,8 +270,8 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command);
 void ps_control_cluster_sync(struct ps_control *c);
 /* The same, and then does what the node has to do as a member. */
 void ps_control_cluster_poll(struct ps_control *c);
-/* Must it be called again soon without being woken? */
-bool ps_control_cluster_is_waiting(const struct ps_control *c);
+/* After how many microseconds it must be called again without being woken; UINT64_MAX: never. */
+uint64_t ps_control_cluster_pause_us(const struct ps_control *c);
 /* The cluster's catalogue, which stands above what a checkpoint or the history says; NULL: the node is by
  * itself. */
 const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c);

@@ -87,7 +87,8 @@ struct ps_migration_target {
 };
 
 /* Nothing follows a failure, nor everything's being here. */
-static void target_set(struct ps_migration_target *t, enum ps_migration_state state, const char *text)
+static void target_set(struct ps_migration_target *t, enum ps_migration_state state, enum mr_status status,
+                       const char *text)
 {
     struct ps_migration_target_progress *p = &t->progress;
     pthread_mutex_lock(&t->lock);
@@ -95,12 +96,18 @@ static void target_set(struct ps_migration_target *t, enum ps_migration_state st
                         p->state == PS_MIGRATION_FENCED;
     if (is_set) {
         p->state = state;
+        p->status = status;
         p->fenced_us = state == PS_MIGRATION_FENCED ? mr_clock_us() : p->fenced_us;
         (void)snprintf(p->text, sizeof(p->text), "%s", text);
     }
     pthread_mutex_unlock(&t->lock);
     if (is_set)
         ps_node_wake_control(t->options.node);
+}
+
+static void target_fail(struct ps_migration_target *t, enum mr_status status, const char *text)
+{
+    target_set(t, PS_MIGRATION_FAILED, status, text);
 }
 
 /* ---- answers ---- */
@@ -114,14 +121,14 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     struct ps_migration_target *t = s->target;
     if (reply->preamble.tensor_count != 2 || !mr_body_read(MR_BODY_MOVE, &reply->tensors[0], words) ||
         block->dtype != MR_U8) {
-        target_set(t, PS_MIGRATION_FAILED, "its answer is of another version: run one version on all nodes");
+        target_fail(t, MR_VERSION_MISMATCH, "its answer is of another version: run one version on all nodes");
         mr_call_free(t->udp.ep, call);
         return;
     }
     const uint64_t now_us = mr_clock_us();
     if (words[MR_MOVE_STATE] == MR_MOVE_LOST)
-        target_set(
-            t, PS_MIGRATION_FAILED,
+        target_fail(
+            t, MR_BUSY,
             t->options.follows
                 ? "the source cannot complete it: it applies more than this node takes in, or lacks memory"
                 : "the source cannot complete it: rows change faster than they are copied, or it lacks "
@@ -130,6 +137,8 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     s->is_refused = words[MR_MOVE_STATE] == MR_MOVE_NOT_READY;
     if (s->is_refused || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
         s->next_us = now_us + NOT_READY_US;
+        if (t->options.follows) /* a source that waits after a failure says why in its log */
+            s->came_us = now_us;
         mr_call_free(t->udp.ep, call);
         return;
     }
@@ -147,7 +156,7 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     s->answered = t->options.follows ? NULL : call;
     if (t->options.follows) {
         if (!stream_add(&s->stream, s->block.bytes, s->block.byte_count))
-            target_set(t, PS_MIGRATION_FAILED, "no memory left, or what the source sends is damaged");
+            target_fail(t, MR_NO_MEMORY, "no memory left, or what the source sends is damaged");
         mr_call_free(t->udp.ep, call);
     }
     const uint64_t rate = t->options.bytes_per_s_max;
@@ -176,7 +185,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
         (void)snprintf(text, sizeof(text), "the source refuses it: %s: %.*s", mr_status_text(status),
                        has_line ? (int)reply->tensors[0].bytes : 0,
                        has_line ? (const char *)reply->tensors[0].data : "");
-        target_set(t, PS_MIGRATION_FAILED, text);
+        target_fail(t, status, text);
     }
     s->next_us = mr_clock_us() + NOT_READY_US; /* it does not answer: the map will show whether it is gone */
     mr_call_free(t->udp.ep, call);
@@ -195,7 +204,7 @@ static void target_end_silence(struct ps_migration_target *t, const struct sourc
                        : "%.100s does not answer for %u s: a firewall may keep UDP from there, or the nodes "
                          "have different operator keys",
                    t->options.migration.peer.address, (unsigned)(t->options.silence_us / 1000000u));
-    target_set(t, PS_MIGRATION_FAILED, text);
+    target_fail(t, MR_UNREACHABLE, text);
 }
 
 /* ---- questions ---- */
@@ -253,7 +262,7 @@ static void target_decide_fence(struct ps_migration_target *t, uint64_t now_us)
                            << (doublings < 16 ? doublings : 16);
     t->asks_for_fence = left <= bound;
     if (t->asks_for_fence)
-        target_set(t, PS_MIGRATION_FENCED, "");
+        target_set(t, PS_MIGRATION_FENCED, MR_OK, "");
 }
 
 /* ---- blocks ---- */
@@ -261,11 +270,13 @@ static void target_decide_fence(struct ps_migration_target *t, uint64_t now_us)
 static void target_begin_load(struct ps_migration_target *t, struct source_core *s)
 {
     char text[PS_MOVE_TEXT_BYTES];
+    enum mr_status status = MR_OK;
     if (!ps_move_collect(&s->block, &s->records))
-        target_set(t, PS_MIGRATION_FAILED, "records of batches and pushes: no memory, or they are damaged");
-    else if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) !=
-             MR_OK)
-        target_set(t, PS_MIGRATION_FAILED, text);
+        target_fail(t, MR_NO_MEMORY, "records of batches and pushes: no memory, or they are damaged");
+    else
+        status = ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text);
+    if (status != MR_OK)
+        target_fail(t, status, text);
     s->load_bytes = s->block.byte_count;
     s->loaded = s->answered;
     s->answered = NULL;
@@ -275,8 +286,9 @@ static void target_end_load(struct ps_migration_target *t, struct source_core *s
 {
     char text[PS_MOVE_TEXT_BYTES];
     uint64_t rows = 0;
-    if (s->load != NULL && ps_move_load_end(s->load, &rows, text) != MR_OK)
-        target_set(t, PS_MIGRATION_FAILED, text);
+    const enum mr_status status = s->load != NULL ? ps_move_load_end(s->load, &rows, text) : MR_OK;
+    if (status != MR_OK)
+        target_fail(t, status, text);
     s->load = NULL;
     mr_call_free(t->udp.ep, s->loaded);
     s->loaded = NULL;
@@ -303,12 +315,14 @@ static void target_install(struct ps_migration_target *t)
     }
     for (uint32_t i = 0; i < t->core_count; i++) {
         const struct source_core *s = &t->cores[i];
-        if (ps_move_load_records(t->options.node, &s->partitions, &s->records, false, text) != MR_OK) {
-            target_set(t, PS_MIGRATION_FAILED, text);
+        const enum mr_status status =
+            ps_move_load_records(t->options.node, &s->partitions, &s->records, false, text);
+        if (status != MR_OK) {
+            target_fail(t, status, text);
             return;
         }
     }
-    target_set(t, PS_MIGRATION_INSTALLED, "");
+    target_set(t, PS_MIGRATION_INSTALLED, MR_OK, "");
     t->cores[0].next_us = 0;
 }
 
@@ -384,8 +398,10 @@ static void follow_begin_load(struct ps_migration_target *t, struct source_core 
     s->block.is_first = false;
     s->block.is_copy = true;
     s->load_bytes = s->block.byte_count;
-    if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) != MR_OK)
-        target_set(t, PS_MIGRATION_FAILED, text);
+    const enum mr_status status =
+        ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text);
+    if (status != MR_OK)
+        target_fail(t, status, text);
 }
 
 static void follow_end_load(struct ps_migration_target *t, struct source_core *s)
@@ -395,9 +411,9 @@ static void follow_end_load(struct ps_migration_target *t, struct source_core *s
     const enum mr_status status = ps_move_load_end(s->load, &rows, text);
     s->load = NULL;
     if (status != MR_OK)
-        target_set(t, PS_MIGRATION_FAILED, text);
+        target_fail(t, status, text);
     else if (!stream_advance(&s->stream))
-        target_set(t, PS_MIGRATION_FAILED, "no memory left for what was applied, or its records are damaged");
+        target_fail(t, MR_NO_MEMORY, "no memory left for what was applied, or its records are damaged");
     pthread_mutex_lock(&t->lock);
     t->progress.rows += rows;
     t->progress.bytes += s->load_bytes;
@@ -430,7 +446,7 @@ static void follow_work(struct ps_migration_target *t, uint64_t now_us)
     const bool is_new = is_whole && t->progress.state == PS_MIGRATION_COPYING;
     pthread_mutex_unlock(&t->lock);
     if (is_new)
-        target_set(t, PS_MIGRATION_FOLLOWING, "");
+        target_set(t, PS_MIGRATION_FOLLOWING, MR_OK, "");
 }
 
 /* When there will be something to be asked or loaded. */
@@ -528,7 +544,7 @@ static void target_find_source(struct ps_migration_target *t)
         status = target_open_sessions(t);
     }
     if (status != MR_OK)
-        target_set(t, PS_MIGRATION_FAILED, text);
+        target_fail(t, status, text);
 }
 
 static void target_work(struct ps_migration_target *t)
@@ -538,7 +554,7 @@ static void target_work(struct ps_migration_target *t)
         target_close_sessions(t);
         t->address_at = (t->address_at + 1) % t->address_count;
         if (target_open_sessions(t) != MR_OK)
-            target_set(t, PS_MIGRATION_FAILED, mr_status_text(MR_NO_MEMORY));
+            target_fail(t, MR_NO_MEMORY, mr_status_text(MR_NO_MEMORY));
     }
     if (t->options.follows) {
         follow_work(t, now_us);

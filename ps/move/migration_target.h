@@ -36,7 +36,8 @@ struct ps_migration_target_progress {
     uint64_t rows, bytes;           /* copied so far; rows that changed count again */
     uint64_t left_bytes;            /* about */
     uint64_t started_us, fenced_us; /* mr_clock_us(); 0: not yet */
-    char text[PS_MOVE_TEXT_BYTES];  /* of one that has failed: why */
+    enum mr_status status;          /* of one that has failed: why, and in words */
+    char text[PS_MOVE_TEXT_BYTES];
 };
 
 /* MR_NO_MEMORY, MR_INVALID_ARGUMENT; `text` (PS_MOVE_TEXT_BYTES) says what is wrong. */

@@ -20,9 +20,10 @@
 #include "ps/move/copy_source.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-#define SILENCE_US UINT64_C(10000000) /* of the owner: then the copy is begun again */
-#define STALL_US   UINT64_C(5000000)  /* a backup that has not gone on for longer is left alone */
-#define RETRY_US   UINT64_C(1000000)  /* after a failure */
+#define SILENCE_US          UINT64_C(10000000) /* of the owner: then the copy is begun again */
+#define STALL_US            UINT64_C(5000000)  /* a backup that has not gone on for longer is left alone */
+#define MEMORY_FAILURES_MAX 2u                 /* in a row: then this node is no backup for a while */
+#define REFUSAL_US          UINT64_C(600000000)
 
 /* ---- on the cores ---- */
 
@@ -167,12 +168,13 @@ static bool feed_start(struct ps_node_cluster *c, struct ps_copies_feed *f)
     memset(f->status, 0, c->node->core_count * sizeof(*f->status));
     memset(f->cut_end, 0, sizeof(f->cut_end));
     f->lags = false;
+    f->lag = (struct ps_copies_lag){0};
     ps_node_each_core(c->node, copies_feed_begin, &order);
     f->is_begun = !order.has_failed;
     if (f->is_begun)
         return true;
     ps_node_each_core(c->node, copies_feed_end, &order);
-    f->retry_us = mr_clock_us() + RETRY_US;
+    ps_copies_retry_failed(&f->retry, mr_clock_us());
     if (!f->said)
         mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_no_memory",
                     "cluster %s: no memory to tell the backup of %u partition%s what changes",
@@ -188,6 +190,7 @@ static void feed_stop(struct ps_node_cluster *c, struct ps_copies_feed *f)
     if (f->is_begun)
         ps_node_each_core(c->node, copies_feed_end, &order);
     f->is_begun = false;
+    f->lag = (struct ps_copies_lag){0};
 }
 
 /* Has the backup applied all that was there at this node's last part of a checkpoint? */
@@ -225,13 +228,19 @@ static enum ps_copy_state feed_state(const struct ps_node_cluster *c, struct ps_
 /* True: it is to be looked at again soon. */
 static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const struct copies_assignment *a)
 {
-    if (!f->is_begun)
-        return mr_clock_us() < f->retry_us || !feed_start(c, f);
+    if (!f->is_begun) {
+        if (mr_clock_us() >= f->retry.at_us)
+            (void)feed_start(c, f);
+        return false;
+    }
     const enum ps_copy_state state = feed_state(c, f);
     if (state == PS_COPY_FORMS)
         return false;
     if (state == PS_COPY_FOLLOWS) {
-        if (!a->is_in_sync && feed_has_cut(c, f))
+        ps_copies_lag_measure(&f->lag, f->status, c->node->core_count, mr_clock_us());
+        if (a->is_in_sync)
+            ps_copies_retry_well(&f->retry, mr_clock_us());
+        else if (feed_has_cut(c, f))
             feed_wish(c, f->id, true);
         return !a->is_in_sync;
     }
@@ -239,12 +248,22 @@ static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const
         feed_wish(c, f->id, false);
         return true;
     }
-    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
-                "cluster %s: the backup of %u partition%s %s: the copy begins again", c->options.cluster,
-                partition_count(&a->partitions), mr_plural(partition_count(&a->partitions)),
-                state == PS_COPY_LOST ? "has fallen behind" : "has lost what it had");
     feed_stop(c, f);
-    return !feed_start(c, f);
+    if (state == PS_COPY_REPEATS) { /* it is the backup that waits after a failure of its own */
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
+                    "cluster %s: the backup of %u partition%s has lost what it had: the copy begins again",
+                    c->options.cluster, partition_count(&a->partitions),
+                    mr_plural(partition_count(&a->partitions)));
+        (void)feed_start(c, f);
+        return false;
+    }
+    ps_copies_retry_failed(&f->retry, mr_clock_us());
+    mr_log_with(
+        MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
+        "cluster %s: the backup of %u partition%s has fallen behind: the copy begins again in %" PRIu64 " s",
+        c->options.cluster, partition_count(&a->partitions), mr_plural(partition_count(&a->partitions)),
+        (f->retry.at_us - mr_clock_us() + 500000) / 1000000);
+    return false;
 }
 
 static struct ps_copies_feed *feed_add(struct ps_node_cluster *c, const struct copies_assignment *a)
@@ -334,13 +353,33 @@ bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
     return have;
 }
 
+/* Proposes that assignments end that this node has given up. */
+static bool propose_give_ups(struct ps_node_cluster *c, const struct ps_cluster_map *map, uint32_t self)
+{
+    struct ps_node_copies *n = &c->copies;
+    uint64_t grants[PS_CLUSTER_PARTITIONS_MAX] = {0};
+    struct ps_cluster_map next;
+    if (n->give_up_count == 0)
+        return false;
+    for (uint32_t slot = 0; slot < map->partition_count; slot++)
+        for (uint32_t i = 0; i < n->give_up_count; i++)
+            if (n->give_ups[i] == map->backup_grant[slot])
+                grants[slot] = n->give_ups[i];
+    next = *map;
+    if (ps_copies_give_up(&next, self, grants))
+        return ps_member_propose(&c->member, &next);
+    n->give_up_count = 0; /* the map has none of them any more */
+    return false;
+}
+
 void ps_node_cluster_propose_copies(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_node_copies *n = &c->copies;
     const struct ps_cluster_map *map = view->map;
     const uint32_t self = ps_cluster_map_find(map, c->options.self.name);
     struct ps_cluster_map next;
-    if (c->is_stopped || n->wish_count == 0 || self == PS_CLUSTER_NO_NODE || c->member.writes)
+    if (c->is_stopped || self == PS_CLUSTER_NO_NODE || c->member.writes || propose_give_ups(c, map, self) ||
+        n->wish_count == 0)
         return;
     for (uint32_t is_in_sync = 0; is_in_sync < 2; is_in_sync++) { /* those that are not come first */
         uint64_t grants[PS_CLUSTER_PARTITIONS_MAX] = {0};
@@ -368,15 +407,62 @@ static void follower_stop(struct ps_node_cluster *c, struct ps_copies_follower *
     clean_partitions(c, &f->partitions);
 }
 
-static void follower_fail(struct ps_node_cluster *c, struct ps_copies_follower *f, const char *text)
+/* The map is to end the assignment. */
+static void follower_give_up(struct ps_node_cluster *c, struct ps_copies_follower *f)
 {
-    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
-                "copy_failed", "cluster %s: the copy of %u partition%s of node %.63s begins again: %s",
-                c->options.cluster, partition_count(&f->partitions),
-                mr_plural(partition_count(&f->partitions)), f->peer.name, text);
+    struct ps_node_copies *n = &c->copies;
+    uint32_t at = 0;
+    pthread_mutex_lock(&c->lock);
+    while (at < n->give_up_count && n->give_ups[at] != f->id)
+        at++;
+    const bool is_new = at == n->give_up_count && at < PS_NODE_COPIES_MAX;
+    if (is_new)
+        n->give_ups[n->give_up_count++] = f->id;
+    pthread_mutex_unlock(&c->lock);
+    f->ends = true;
+    if (is_new)
+        ps_node_cluster_wake(c);
+}
+
+/* Says in the node's entry whether it gets copies. */
+static void report_refusal(struct ps_node_cluster *c, bool refuses)
+{
+    pthread_mutex_lock(&c->lock);
+    c->report.room.refuses_copies = refuses;
+    if (c->zookeeper != NULL)
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    pthread_mutex_unlock(&c->lock);
+    c->copies.refuses_until = refuses ? mr_clock_us() + REFUSAL_US : 0;
+}
+
+/* A source that cannot complete the copy begins again by itself, later after each time. What this node has
+ * lost by itself while the map says that it is here, it gives up at once. */
+static void follower_fail(struct ps_node_cluster *c, struct ps_copies_follower *f, enum mr_status status,
+                          const char *text)
+{
+    const bool lacks_memory = status == MR_OUT_OF_MEMORY || status == MR_NO_MEMORY;
+    const uint32_t count = partition_count(&f->partitions);
     follower_stop(c, f);
-    f->retry_us = mr_clock_us() + RETRY_US;
     f->state = PS_FOLLOWER_CLEANS;
+    if (status == MR_BUSY)
+        f->retry = (struct ps_copies_retry){.at_us = mr_clock_us() + PS_COPIES_RETRY_US};
+    else
+        ps_copies_retry_failed(&f->retry, mr_clock_us());
+    f->memory_failures = lacks_memory ? f->memory_failures + 1 : 0;
+    if (f->memory_failures < MEMORY_FAILURES_MAX) {
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+                    "copy_failed", "cluster %s: the copy of %u partition%s of node %.63s begins again: %s",
+                    c->options.cluster, count, mr_plural(count), f->peer.name, text);
+        return;
+    }
+    mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+                "copy_given_up",
+                "cluster %s: this node has no memory for the copy of %u partition%s of node %.63s, and is no "
+                "backup for %u minutes: raise memory.limit_mib (%s)",
+                c->options.cluster, count, mr_plural(count), f->peer.name, (unsigned)(REFUSAL_US / 60000000),
+                text);
+    report_refusal(c, true);
+    follower_give_up(c, f);
 }
 
 static void follower_start(struct ps_node_cluster *c, struct ps_copies_follower *f)
@@ -391,8 +477,9 @@ static void follower_start(struct ps_node_cluster *c, struct ps_copies_follower 
         .bytes_per_s_max = c->node->config->cluster_move_mib_s * MR_MIB,
         .silence_us = SILENCE_US};
     ps_node_each_core(c->node, copies_follow, &order);
-    if (ps_migration_target_start(&options, &f->target, text) != MR_OK) {
-        follower_fail(c, f, text);
+    const enum mr_status status = ps_migration_target_start(&options, &f->target, text);
+    if (status != MR_OK) {
+        follower_fail(c, f, status, text);
         return;
     }
     f->state = PS_FOLLOWER_COPIES;
@@ -403,18 +490,30 @@ static void follower_start(struct ps_node_cluster *c, struct ps_copies_follower 
 }
 
 /* True: it is to be looked at again soon. */
-static bool follower_work(struct ps_node_cluster *c, struct ps_copies_follower *f)
+static bool follower_work(struct ps_node_cluster *c, struct ps_copies_follower *f,
+                          const struct copies_assignment *a)
 {
     struct ps_migration_target_progress p;
+    if (f->ends)
+        return false;
+    if (f->state == PS_FOLLOWER_CLEANS && a->is_in_sync && f->retry.failures > 0) {
+        follower_give_up(c, f);
+        return false;
+    }
     if (f->state == PS_FOLLOWER_CLEANS) {
-        if (!ps_cleanup_has_anywhere(c->node, &f->partitions) && mr_clock_us() >= f->retry_us)
+        const bool cleans = ps_cleanup_has_anywhere(c->node, &f->partitions);
+        if (!cleans && mr_clock_us() >= f->retry.at_us)
             follower_start(c, f);
-        return true;
+        return cleans;
     }
     ps_migration_target_progress(f->target, &p);
     if (p.state == PS_MIGRATION_FAILED) {
-        follower_fail(c, f, p.text);
+        follower_fail(c, f, p.status, p.text);
         return true;
+    }
+    if (f->state == PS_FOLLOWER_FOLLOWS) {
+        ps_copies_retry_well(&f->retry, mr_clock_us());
+        f->memory_failures = 0;
     }
     if (p.state == PS_MIGRATION_FOLLOWING && f->state == PS_FOLLOWER_COPIES) {
         f->state = PS_FOLLOWER_FOLLOWS;
@@ -467,7 +566,7 @@ static bool work_followers(struct ps_node_cluster *c, struct copies_wanted *want
             *f = (struct ps_copies_follower){.id = a->id, .partitions = a->partitions, .peer = peers[i]};
             clean_partitions(c, &f->partitions);
         }
-        waits |= follower_work(c, f);
+        waits |= follower_work(c, f, a);
     }
     return waits;
 }
@@ -539,6 +638,19 @@ void ps_node_cluster_promote_copies(struct ps_node_cluster *c)
 
 /* ---- the control thread ---- */
 
+/* How far the backups of this node are behind. */
+static void count_lag(struct ps_node_cluster *c)
+{
+    struct ps_cluster_counters *counters = &c->node->cluster_counters;
+    uint64_t bytes = 0, us = 0;
+    for (uint32_t i = 0; i < c->copies.feed_count; i++) {
+        bytes += c->copies.feeds[i].lag.bytes;
+        us = c->copies.feeds[i].lag.us > us ? c->copies.feeds[i].lag.us : us;
+    }
+    ps_counter_set(&counters->copies_lag_bytes, bytes);
+    ps_counter_set(&counters->copies_lag_us, us);
+}
+
 void ps_node_cluster_poll_copies(struct ps_node_cluster *c)
 {
     struct copies_wanted feeds, followers;
@@ -559,6 +671,9 @@ void ps_node_cluster_poll_copies(struct ps_node_cluster *c)
     c->copies.waits = work_feeds(c, &feeds);
     c->copies.waits |= work_followers(c, &followers, peers);
     free(peers);
+    count_lag(c);
+    if (c->copies.refuses_until != 0 && mr_clock_us() > c->copies.refuses_until)
+        report_refusal(c, false);
 }
 
 void ps_node_cluster_end_copies(struct ps_node_cluster *c)

@@ -31,11 +31,13 @@ static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_c
 
 /* Keys are spread evenly over the partitions: each takes as much memory here as elsewhere. Nothing goes to a
  * node that could not load what it was given. */
-void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t room[PS_CLUSTER_NODES_MAX])
+void ps_node_cluster_find_room(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     const struct ps_cluster_map *map = view->map;
+    uint32_t *room = c->room;
     uint64_t each_kib = 0;
-    memset(room, 0, PS_CLUSTER_NODES_MAX * sizeof(*room));
+    memset(c->room, 0, sizeof(c->room));
+    memset(c->room_for_copies, 0, sizeof(c->room_for_copies));
     for (uint32_t k = 0; k < view->registered_count; k++) {
         const uint32_t node = ps_cluster_map_find(map, view->registered[k].name);
         uint32_t has = 0; /* as their owner, or as their backup */
@@ -51,6 +53,7 @@ void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t ro
             continue;
         const uint64_t count = each_kib == 0 ? map->partition_count : r->free_mib * 1024 / each_kib;
         room[node] = count < map->partition_count ? (uint32_t)count : map->partition_count;
+        c->room_for_copies[node] = r->refuses_copies ? 0 : room[node];
     }
 }
 
@@ -159,6 +162,44 @@ static void log_taken_over(const struct ps_node_cluster *c, const struct ps_clus
     }
 }
 
+/* Says it once that two nodes are configured differently. */
+static void log_differs(const struct ps_node_cluster *c, bool *said, const char *key, uint32_t of_map,
+                        const struct ps_cluster_node *const nodes[2], uint32_t first, uint32_t second)
+{
+    if (nodes[0] != NULL && !*said)
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"node", .text = nodes[1]->name}, {"key", .text = key}),
+                    "settings_differ",
+                    "cluster %s: node %.63s has cluster.%s = %u, and node %.63s %u: it stays %u, until all "
+                    "nodes have the same",
+                    c->options.cluster, nodes[0]->name, key, first, nodes[1]->name, second, of_map);
+    *said = nodes[0] != NULL;
+}
+
+/* Chooses what the map is to have of what the nodes are configured with. */
+static void log_settings(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+                         struct ps_leader_view *all)
+{
+    const struct ps_leader_differs differs = ps_leader_settings(all);
+    const struct ps_cluster_node *const *t = differs.take_over, *const *r = differs.replication;
+    log_differs(c, &c->said_take_over, "take_over_s", map->take_over_s, t,
+                t[0] != NULL ? t[0]->take_over_s : 0, t[1] != NULL ? t[1]->take_over_s : 0);
+    log_differs(c, &c->said_replication, "replication", map->replication, r,
+                r[0] != NULL ? r[0]->replication : 0, r[1] != NULL ? r[1]->replication : 0);
+    const uint32_t older = all->replication > map->replication
+                               ? ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER) | MR_CAN(COPIES))
+                               : PS_CLUSTER_NO_NODE;
+    if (older != PS_CLUSTER_NO_NODE && !c->said_replication_waits) {
+        char version[MR_VERSION_TEXT_BYTES];
+        mr_version_name(&map->nodes[older].version, version);
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"node", .text = map->nodes[older].name}),
+                    "replication_waits",
+                    "cluster %s: cluster.replication = %u comes into use once node %.63s is upgraded, which "
+                    "has version %s",
+                    c->options.cluster, all->replication, map->nodes[older].name, version);
+    }
+    c->said_replication_waits = older != PS_CLUSTER_NO_NODE;
+}
+
 /* What the leader does next, if this node leads. */
 static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
@@ -175,15 +216,15 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .absent_us = absent_us,
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = view->map->take_over_s * UINT64_C(1000000),
-                                 .take_over_s = (uint32_t)c->node->config->cluster_take_over_s,
-                                 .replication = (uint32_t)c->node->config->cluster_replication,
                                  .drop_us = DROP_US,
                                  .room = c->room, /* a leader's view is whole */
+                                 .room_for_copies = c->room_for_copies,
                                  .may_not_take_over = c->save.commit == NULL,
                                  .forget_us = FORGET_US,
                                  .rebalances = c->node->config->cluster_rebalance == PS_REBALANCE_AUTO,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
                                  .drained = view->map->drained};
+    log_settings(c, view->map, &all);
     for (uint32_t i = 0; i < view->registered_count; i++)
         all.wants_balance &=
             !view->reports[i].wants_cut; /* the next move waits for the cut, not it for all */

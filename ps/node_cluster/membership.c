@@ -189,7 +189,7 @@ static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeepe
     ps_counter_set(&c->node->cluster_counters.nodes, view->map->node_count);
     ps_counter_set(&c->node->cluster_counters.nodes_away, away);
     if (view->is_whole)
-        ps_node_cluster_find_room(view, c->room);
+        ps_node_cluster_find_room(c, view);
     const uint64_t tolerance = tolerance_of(c, view, present);
     if (memcmp(present, c->present, sizeof(present)) != 0 || outside != c->outside ||
         tolerance != c->tolerance)

@@ -13,7 +13,9 @@
 #include "ps/node_cluster/node_cluster_internal.h"
 #include "ps/store/store_url.h"
 
-#define FENCE_US_MAX 3000000u
+#define FENCE_US_MAX   3000000u
+#define LOOK_US        10000u  /* at what goes on */
+#define COPIES_LOOK_US 250000u /* at copies that follow */
 
 /* ---- what the control thread asks for ---- */
 
@@ -97,11 +99,13 @@ static void node_cluster_poll(void *context)
     ps_node_cluster_answer_move(c);
 }
 
-static bool node_cluster_is_waiting(void *context)
+static uint64_t node_cluster_pause_us(void *context)
 {
     struct ps_node_cluster *c = context;
-    return c->load.waits || ps_node_cluster_is_migrating(c) || ps_node_cluster_is_taking_over(c) ||
-           c->copies.waits;
+    if (c->load.waits || ps_node_cluster_is_migrating(c) || ps_node_cluster_is_taking_over(c) ||
+        c->copies.waits)
+        return LOOK_US;
+    return c->copies.feed_count + c->copies.follower_count > 0 ? COPIES_LOOK_US : UINT64_MAX;
 }
 
 static const struct ps_control_cluster_ops control_ops = {.write_catalog = write_catalog,
@@ -110,7 +114,7 @@ static const struct ps_control_cluster_ops control_ops = {.write_catalog = write
                                                           .wake = ps_node_cluster_wake,
                                                           .serve = serve,
                                                           .poll = node_cluster_poll,
-                                                          .is_waiting = node_cluster_is_waiting,
+                                                          .pause_us = node_cluster_pause_us,
                                                           .save = ps_node_cluster_save,
                                                           .move = ps_node_cluster_move,
                                                           .show_moves = ps_node_cluster_show_moves};
@@ -239,15 +243,18 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
     memset(c->since, 0xff, sizeof(c->since));
-    c->options = (struct ps_zookeeper_options){
-        .servers = node->config->cluster_zookeeper,
-        .cluster = node->config->cluster_name,
-        .credentials = c->credentials,
-        .session_ms = (uint32_t)node->config->cluster_session_ms,
-        .self = {.core_count = node->core_count, .is_spare = node->config->cluster_role == PS_ROLE_SPARE},
-        .partition_count = MR_PARTITION_COUNT,
-        .events = &ps_node_cluster_events,
-        .context = c};
+    c->options =
+        (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
+                                      .cluster = node->config->cluster_name,
+                                      .credentials = c->credentials,
+                                      .session_ms = (uint32_t)node->config->cluster_session_ms,
+                                      .self = {.core_count = node->core_count,
+                                               .is_spare = node->config->cluster_role == PS_ROLE_SPARE,
+                                               .take_over_s = (uint32_t)node->config->cluster_take_over_s,
+                                               .replication = (uint32_t)node->config->cluster_replication},
+                                      .partition_count = MR_PARTITION_COUNT,
+                                      .events = &ps_node_cluster_events,
+                                      .context = c};
     if (!read_credentials(c, error) || !find_name(c, error) || !prepare_load(c, error)) {
         explicit_bzero(c->credentials, sizeof(c->credentials));
         free(c);

@@ -17,6 +17,8 @@
 #include "ps/move/take_over.h"
 #include "ps/node_cluster/cluster_load.h"
 #include "ps/node_cluster/cluster_save.h"
+#include "ps/node_cluster/copies_lag.h"
+#include "ps/node_cluster/copies_retry.h"
 #include "ps/node_cluster/node_cluster.h"
 
 #define PS_NODE_CLUSTER_CREDENTIALS_BYTES 256u
@@ -72,17 +74,22 @@ struct ps_node_copies {
         uint64_t id;
         bool is_in_sync;
     } wishes[PS_NODE_COPIES_MAX];
+    /* assignments that are to end: this node, their backup, has lost what it had, or has no memory for it */
+    uint32_t give_up_count;
+    uint64_t give_ups[PS_NODE_COPIES_MAX];
     /* the control thread's own */
-    bool waits;   /* something is to be looked at soon */
-    uint64_t cut; /* of which cut_end are the ends */
+    bool waits;             /* something is to be looked at soon */
+    uint64_t cut;           /* of which cut_end are the ends */
+    uint64_t refuses_until; /* mr_clock_us(): this node is no backup for want of memory; 0: it may be one */
     uint32_t feed_count, follower_count;
     struct ps_copies_feed {
         uint64_t id;
         struct ps_partition_set partitions;
-        bool is_begun, said;            /* on the cores; the log has why it cannot */
-        bool lags;                      /* when it was looked at last */
-        uint64_t applied, moved_us;     /* by the backup, of all cores; since when it has not gone on */
-        uint64_t retry_us;              /* it does not begin before */
+        bool is_begun, said;          /* on the cores; the log has why it cannot */
+        bool lags;                    /* when it was looked at last */
+        uint64_t applied, moved_us;   /* by the backup, of all cores; since when it has not gone on */
+        struct ps_copies_retry retry; /* it does not begin before */
+        struct ps_copies_lag lag;
         uint64_t cut_end[DP_CORES_MAX]; /* of the streams, at the last part of a checkpoint */
         struct ps_copy_status *status;  /* by core */
     } feeds[PS_NODE_COPIES_MAX];
@@ -96,7 +103,9 @@ struct ps_node_copies {
             PS_FOLLOWER_FOLLOWS
         } state;
         struct ps_migration_target *target; /* NULL: none */
-        uint64_t retry_us;
+        struct ps_copies_retry retry;
+        uint32_t memory_failures; /* in a row */
+        bool ends;                /* the map is to end the assignment */
     } followers[PS_NODE_COPIES_MAX];
 };
 
@@ -122,7 +131,10 @@ struct ps_node_cluster {
         said_session_ms; /* the shortest session, of which the log says that others are longer; 0: none */
     uint32_t outside;    /* nodes with a session that the map lacks */
     uint64_t tolerance;  /* MR_CLUSTER_TOLERANCE */
-    uint32_t room[PS_CLUSTER_NODES_MAX]; /* of the nodes of the last view that was whole */
+    uint32_t room[PS_CLUSTER_NODES_MAX];            /* of the nodes of the last view that was whole, */
+    uint32_t room_for_copies[PS_CLUSTER_NODES_MAX]; /* and likewise */
+    bool said_take_over, said_replication;          /* the log has that nodes are configured differently */
+    bool said_replication_waits;                    /* and that an older one stands in the way */
     uint64_t said_not_taken; /* the dead process of which the log has why nobody takes over; 0: none */
     uint32_t refused_count;  /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
@@ -152,8 +164,8 @@ void ps_node_cluster_note_change(struct ps_node_cluster *c);
 
 /* ---- leadership.c ---- */
 
-/* How many partitions each node of the map can take over, by what their entries say. */
-void ps_node_cluster_find_room(const struct ps_zookeeper_view *view, uint32_t room[PS_CLUSTER_NODES_MAX]);
+/* How many partitions each node of the map can take over, and be the backup of, by what their entries say. */
+void ps_node_cluster_find_room(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
 /* Whether c->room is of this view. If not, all entries are read in the next round. With the lock. */
 bool ps_node_cluster_knows_room(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
 /* Proposes the next change of the map: the leader's, and what any member may propose (a capability that comes

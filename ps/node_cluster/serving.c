@@ -147,6 +147,12 @@ static uint32_t count_partitions(struct ps_node_cluster *c)
     ps_counter_set(&counters->partitions, served);
     ps_counter_set(&counters->partitions_loading, loading);
     ps_counter_set(&counters->partitions_fenced, fenced);
+    const uint64_t self = c->info->words[MR_CLUSTER_SELF];
+    const bool has_copies = c->info->has_copies && self < c->info->node_count;
+    ps_counter_set(&counters->partitions_backed_up,
+                   has_copies ? c->info->copies[self][MR_COPIES_BACKUPS] : 0);
+    ps_counter_set(&counters->partitions_uncopied,
+                   has_copies ? c->info->copies[self][MR_COPIES_UNCOPIED] : 0);
     return served;
 }
 

@@ -13,6 +13,7 @@ void copies_draw(struct world *w, uint64_t seed)
     rng->state = seed ^ UINT64_C(0xd1342543de82ef95);
     w->has_copies = seed >= COPIES_FIRST;
     w->answers_wait = seed % 2 == 0;
+    w->backups_lose = seed % 8 >= 6;
     w->host_count = sim_chance(rng, 700000) ? w->node_count : (uint32_t)sim_between(rng, 1, w->node_count);
     w->drop_us = sim_chance(rng, 500000) ? sim_below(rng, 2000) : sim_below(rng, w->session_us);
 }
@@ -81,6 +82,27 @@ static void say(struct world *w, uint32_t i, int what)
         (void)ps_member_propose(&node->member, &next);
 }
 
+/* A backup without memory, or whose stream was damaged: it gives up what it was assigned, and until then the
+ * map may say that it has it. */
+static void lose(struct world *w, uint32_t i)
+{
+    struct node *node = &w->nodes[i];
+    const struct ps_cluster_map *map = &node->member.map;
+    static struct ps_cluster_map next;
+    uint64_t grants[PS_CLUSTER_PARTITIONS_MAX] = {0};
+    for (uint32_t p = 0; p < w->partition_count; p++) {
+        struct copied *copy = &node->copies[p];
+        if (copy->grant != 0 && !is_calm(w) && sim_chance(&w->copies_rng, 3000)) {
+            node->lost[p] = copy->grant;
+            *copy = (struct copied){0};
+        }
+        grants[p] = map->backup_grant[p] == node->lost[p] ? node->lost[p] : 0;
+    }
+    next = *map;
+    if (ps_copies_give_up(&next, node->member.index, grants))
+        (void)ps_member_propose(&node->member, &next);
+}
+
 void copies_tick(struct world *w, uint32_t i)
 {
     struct node *node = &w->nodes[i];
@@ -90,6 +112,8 @@ void copies_tick(struct world *w, uint32_t i)
         say(w, i, -1); /* of what it last looked at: the map may have changed since */
         say(w, i, 1);
     }
+    if (w->backups_lose && w->has_copies && is_in)
+        lose(w, i);
     for (uint32_t p = 0; p < w->partition_count && w->has_copies; p++) {
         const bool follows = is_in && map->backup[p] == node->member.index;
         if (!follows || node->copies[p].grant != map->backup_grant[p])
@@ -150,7 +174,8 @@ static void take_data(struct world *w, uint32_t i, const struct message *m)
     const struct ps_cluster_map *map = &node->member.map;
     struct copied *copy = &node->copies[m->partition];
     if (m->start_id != node->start_id || node->member.index == PS_CLUSTER_NO_NODE ||
-        map->backup[m->partition] != node->member.index || map->backup_grant[m->partition] != m->grant)
+        map->backup[m->partition] != node->member.index || map->backup_grant[m->partition] != m->grant ||
+        node->lost[m->partition] == m->grant)
         return;
     if (copy->grant != m->grant)
         *copy = (struct copied){.grant = m->grant};
@@ -263,7 +288,9 @@ static void check_promoted(struct world *w, const struct ps_cluster_map *before,
     if (i == NOBODY) /* it has died as well, and nobody knows it yet */
         return;
     const struct copied *copy = &w->nodes[i].copies[p];
-    if (copy->grant != map->grant[p])
+    if (copy->grant != map->grant[p] && w->nodes[i].lost[p] == map->grant[p])
+        w->counts.promotions_lost++; /* it goes on from a checkpoint */
+    else if (copy->grant != map->grant[p])
         fail(w, "node %u is promoted for partition %u, and has nothing of it", i, p);
     else if (w->answers_wait)
         check_state(w, p, &copy->state, "its backup");
@@ -299,12 +326,18 @@ void copies_check_map(struct world *w, const struct ps_cluster_map *map)
 bool copies_are_made(const struct world *w, uint32_t *without)
 {
     const struct ps_cluster_map *map = &w->maps[w->coordinator.epoch];
-    for (uint32_t p = 0; p < w->partition_count && w->has_copies; p++)
+    for (uint32_t p = 0; p < w->partition_count && w->has_copies; p++) {
+        const uint32_t i = map->in_sync[p] ? running(w, map, map->backup[p]) : NOBODY;
+        if (i != NOBODY && w->nodes[i].copies[p].grant != map->backup_grant[p]) {
+            *without = p;
+            return false;
+        }
         for (uint32_t k = 0; k < map->node_count && !map->in_sync[p]; k++)
             if (map->owner[p] == PS_CLUSTER_NO_NODE ||
                 strcmp(map->nodes[k].host, map->nodes[map->owner[p]].host) != 0) {
                 *without = p;
                 return false;
             }
+    }
     return true;
 }

@@ -203,6 +203,7 @@ struct node {
     uint64_t failed[PARTITIONS_MAX]; /* grants under which they could not be loaded */
     struct staged staged[PARTITIONS_MAX];
     struct copied copies[PARTITIONS_MAX];
+    uint64_t lost[PARTITIONS_MAX]; /* assignments of which it has lost what it had, until the map ends them */
     struct feed feeds[PARTITIONS_MAX];
     uint16_t part_length[PARTITIONS_MAX]; /* how much of a partition the newest part of a checkpoint has */
     uint64_t cut, cut_step;               /* gate: calls beyond wait; 0: none */
@@ -239,6 +240,7 @@ struct world {
     bool rebalances;               /* a node that owns nothing gets its share by itself */
     uint32_t spare;                /* the node that is one; node_count: none */
     bool has_copies, answers_wait; /* replication 2; and copies = sync */
+    bool backups_lose;             /* now and then, what they have */
     struct sim_rng copies_rng;
     uint32_t host_count;
     uint64_t drop_us;
@@ -287,7 +289,7 @@ struct world {
     uint32_t free_list[MESSAGES_MAX];
     struct message messages[MESSAGES_MAX];
     struct counts {
-        uint64_t moves, cancelled, cuts, restarts, take_overs, replayed, promotions, synced;
+        uint64_t moves, cancelled, cuts, restarts, take_overs, replayed, promotions, promotions_lost, synced;
     } counts;
     char *why;
     size_t why_bytes;

@@ -110,6 +110,12 @@ void fake_coordinator_set_session(uint32_t ms)
     other.session_ms = ms;
 }
 
+void fake_coordinator_set_settings(uint32_t take_over_s, uint32_t replication)
+{
+    other.take_over_s = take_over_s;
+    other.replication = replication;
+}
+
 void fake_coordinator_create(const char *name)
 {
     catalog = (struct ps_cluster_catalog){.version = 1, .last_feature = 1, .count = 1};

@@ -18,6 +18,8 @@ struct ps_cluster_map *fake_coordinator_map(void);
 void fake_coordinator_set_other(const char *name);
 /* The session of the other is so long. */
 void fake_coordinator_set_session(uint32_t ms);
+/* What the other is configured with. */
+void fake_coordinator_set_settings(uint32_t take_over_s, uint32_t replication);
 /* What the node's entry says that it has free is this much at most (MiB); UINT64_MAX: as the node says. */
 void fake_coordinator_set_room(uint64_t free_mib_max);
 /* What the node's entry says of its work. */

@@ -316,6 +316,31 @@ TEST(copies_at_a_node_that_is_away_end_where_the_owner_is_there, three_nodes)
     assert_int_equal(backed_up(0, 1), 4);
 }
 
+/* Also of one that the map says to be in sync: it has lost what it had. Others stay. */
+TEST(a_backup_gives_up_what_it_was_assigned, three_nodes)
+{
+    assign();
+    sync_all();
+    const uint32_t backup = map.backup[0];
+    uint32_t left = 0;
+    memset(grants, 0, sizeof(grants));
+    for (uint32_t p = 0; p < PARTITIONS; p++)
+        grants[p] = map.backup_grant[p] == map.backup_grant[0] ? map.backup_grant[p] : 0;
+    const uint64_t given_up = map.backup_grant[0], epoch = map.epoch;
+    assert_false(ps_copies_give_up(&map, map.owner[0], grants)); /* of another's */
+    assert_true(ps_copies_give_up(&map, backup, grants));
+    assert_int_equal(map.epoch, epoch + 1);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        if (grants[p] != 0)
+            expect_no_copy(p);
+        left += map.in_sync[p];
+        assert_int_not_equal(map.backup_grant[p], given_up);
+    }
+    assert_true(left > 0);
+    assert_false(ps_copies_give_up(&map, backup, grants)); /* it has ended */
+    assign();
+}
+
 TEST(a_drained_node_is_left_once_all_copies_are_in_sync, three_nodes)
 {
     const uint32_t no_room[PS_CLUSTER_NODES_MAX] = {0};

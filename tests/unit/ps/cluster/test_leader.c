@@ -60,6 +60,49 @@ static void test_nodes_are_admitted_and_get_partitions_together(void **state)
     assert_int_equal(map.owner[0], PS_CLUSTER_NO_NODE);
 }
 
+static void nodes_configured(uint32_t at, uint32_t take_over_s, uint32_t replication)
+{
+    nodes[at].take_over_s = take_over_s;
+    nodes[at].replication = replication;
+}
+
+/* As it is while an operator changes one node after the other, and after one has stayed as it was. */
+static void test_settings_change_once_all_nodes_have_them(void **state)
+{
+    struct ps_leader_differs differs;
+    (void)state;
+    view.registered_count = 2;
+    differs = ps_leader_settings(&view); /* nobody says anything: nodes of an older version */
+    assert_int_equal(view.take_over_s, 0);
+    assert_int_equal(view.replication, 1);
+    assert_null(differs.replication[0]);
+    nodes_configured(0, 30, 2); /* and the other is of an older version */
+    (void)ps_leader_settings(&view);
+    assert_int_equal(view.take_over_s, 30);
+    assert_int_equal(view.replication, 2);
+    nodes_configured(1, 30, 1);
+    differs = ps_leader_settings(&view);
+    assert_int_equal(view.take_over_s, 30);
+    assert_int_equal(view.replication, 1); /* as the map has it */
+    assert_null(differs.take_over[0]);
+    assert_ptr_equal(differs.replication[0], &nodes[0]);
+    assert_ptr_equal(differs.replication[1], &nodes[1]);
+    map.replication = 2; /* however often the leader changes */
+    (void)ps_leader_settings(&view);
+    assert_int_equal(view.replication, 2);
+    view.registered_count = 1; /* what is left is no proof while the other owns something */
+    nodes_configured(0, 60, 1);
+    absent_us[1] = 5;
+    (void)ps_leader_settings(&view);
+    assert_int_equal(view.take_over_s, 0);
+    assert_int_equal(view.replication, 2);
+    for (uint32_t p = 0; p < map.partition_count; p++)
+        map.owner[p] = 0;
+    (void)ps_leader_settings(&view);
+    assert_int_equal(view.take_over_s, 60);
+    assert_int_equal(view.replication, 1);
+}
+
 /* A node that was started under a wrong name stays in the map, but will never serve. */
 static void test_partitions_go_to_nodes_that_are_there(void **state)
 {
@@ -424,6 +467,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_nodes_are_admitted_and_get_partitions_together, set_up),
+        cmocka_unit_test_setup(test_settings_change_once_all_nodes_have_them, set_up),
         cmocka_unit_test_setup(test_partitions_go_to_nodes_that_are_there, set_up),
         cmocka_unit_test_setup(test_a_late_node_gets_its_share_when_asked, set_up),
         cmocka_unit_test_setup(test_a_node_that_owns_nothing_gets_its_share_by_itself, set_up),

@@ -238,6 +238,7 @@ static void test_nodes_are_read_as_they_were_written(void **state)
     assert_int_equal(node.core_count, 1);
     assert_true(node.start_id == UINT64_C(0xfedcba9876543210));
     assert_string_equal(node.name, "");
+    assert_int_equal(node.replication, 0); /* it does not say */
     assert_int_equal(node.session, 0);
     assert_memory_equal(&said, &report, sizeof(said));
 
@@ -256,9 +257,14 @@ static void test_nodes_are_read_as_they_were_written(void **state)
         .id = 13, .is_ending = true, .rows = 5, .bytes = UINT64_C(1) << 40, .left_bytes = 7, .us = 8};
     report.room = (struct ps_cluster_room_report){
         .is_known = true, .free_mib = 6, .used_mib = 9, .failed = 12, .failed_text = "it is damaged"};
+    report.room.refuses_copies = true;
+    map.nodes[0].take_over_s = 30;
+    map.nodes[0].replication = 2;
     json = ps_cluster_node_json(&map.nodes[0], &report);
     assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
     free(json);
+    assert_int_equal(node.take_over_s, 30);
+    assert_int_equal(node.replication, 2);
     assert_memory_equal(&said, &report, sizeof(said));
     const char *longer = "{\"format\":1,\"address\":\"h:1\",\"cores\":1,\"start_id\":\"0000000000000001\","
                          "\"failed\":{\"since\":1,\"status\":999,\"text\":\"\"}}";

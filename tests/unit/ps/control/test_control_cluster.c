@@ -120,10 +120,10 @@ static void poll_nothing(void *context)
     (void)context;
 }
 
-static bool waits_for_nothing(void *context)
+static uint64_t waits_for_nothing(void *context)
 {
     (void)context;
-    return false;
+    return UINT64_MAX;
 }
 
 /* The node's own part alone. */
@@ -145,7 +145,7 @@ static const struct ps_control_cluster_ops cluster_ops = {.write_catalog = write
                                                           .wake = control_cluster_wake,
                                                           .serve = serve,
                                                           .poll = poll_nothing,
-                                                          .is_waiting = waits_for_nothing,
+                                                          .pause_us = waits_for_nothing,
                                                           .save = control_cluster_save};
 
 /* The node joins; nothing of the test runs on its control thread meanwhile. */

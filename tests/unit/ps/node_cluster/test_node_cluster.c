@@ -655,6 +655,38 @@ static void clients_are_told_the_shortest_lease(void **state)
         fail_msg("%s", said);
 }
 
+static void keep_settings(void *arg, const char *event, const char *message)
+{
+    char *said = arg;
+    if (strcmp(event, "settings_differ") == 0)
+        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+}
+
+/* Each leader would have the map as it is configured itself. */
+static void settings_that_differ_change_nothing(void **state)
+{
+    static char said[MR_LOG_LINE_BYTES];
+    struct node_fixture *n = *state;
+    uint64_t other;
+    (void)join(n, &other);
+    const struct ps_cluster_map *map = fake_coordinator_map();
+    const uint32_t take_over_s = map->take_over_s;
+    assert_int_equal(take_over_s, n->config.cluster_take_over_s);
+    mr_log_listen(keep_settings, said);
+    fake_coordinator_set_settings(take_over_s + 1, 1);
+    fake_coordinator_settle(SESSION);
+    if (strstr(said, "has cluster.take_over_s = 30, and node b 31: it stays 30") == NULL)
+        fail_msg("%s", said);
+    said[0] = '\0';
+    fake_coordinator_set_settings(take_over_s, 2);
+    fake_coordinator_settle(SESSION);
+    mr_log_listen(NULL, NULL);
+    if (strstr(said, "node a has cluster.replication = 1, and node b 2: it stays 1") == NULL)
+        fail_msg("%s", said);
+    assert_int_equal(map->take_over_s, take_over_s);
+    assert_int_equal(map->replication, 1);
+}
+
 /* A drain is many moves, one after the other: a save would have to wait for the last one. */
 static void a_save_goes_before_the_next_move(void **state)
 {
@@ -789,6 +821,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(clients_are_told_the_shortest_lease, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(settings_that_differ_change_nothing, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_save_goes_before_the_next_move, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_trainers_cut_is_known_as_such, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(one_node_too_many_is_refused_in_words, member_setup, node_teardown),
