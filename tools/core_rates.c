@@ -40,6 +40,10 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         {"remote.bytes_again", &s->remote_bytes_again},
         {"remote.copies_failed", &s->remote_failed},
         {"remote.last_status", &s->remote_status},
+        {"cluster.copies_lag_bytes", &s->copies_lag_bytes},
+        {"cluster.copies_lag_us", &s->copies_lag_us},
+        {"cluster.partitions_backed_up", &s->partitions_backed_up},
+        {"cluster.partitions_uncopied", &s->partitions_uncopied},
         {"scrub.rounds", &s->scrub_rounds},
         {"scrub.last_s", &s->scrub_last_s},
         {"scrub.damaged", &s->scrub_damaged},
@@ -236,6 +240,29 @@ json_t *tool_scrub_json(const struct tool_core_sample *now)
     return json_pack("{s:I, s:I, s:I, s:I}", "rounds", (json_int_t)now->scrub_rounds, "last_s",
                      (json_int_t)now->scrub_last_s, "damaged", (json_int_t)now->scrub_damaged, "damaged_id",
                      (json_int_t)now->scrub_damaged_id);
+}
+
+/* Below so much a backup is as near as it can be. */
+#define LAG_BYTES UINT64_C(1048576)
+
+bool tool_copies_line(const struct tool_core_sample *now, char *out, size_t out_bytes)
+{
+    int at = 0;
+    if (now->copies_lag_bytes >= LAG_BYTES || now->copies_lag_us > 0)
+        at = snprintf(out, out_bytes, "its backups are %.1f MiB behind, by %.1f s%s",
+                      tool_mib(now->copies_lag_bytes), (double)now->copies_lag_us / 1e6,
+                      now->partitions_uncopied > 0 ? "; " : "");
+    if (now->partitions_uncopied > 0 && at >= 0 && (size_t)at < out_bytes)
+        at += snprintf(out + at, out_bytes - (size_t)at, "%" PRIu64 " of its partitions %s no backup in sync",
+                       now->partitions_uncopied, now->partitions_uncopied == 1 ? "has" : "have");
+    return at > 0;
+}
+
+json_t *tool_copies_json(const struct tool_core_sample *now)
+{
+    return json_pack("{s:I, s:f, s:I, s:I}", "lag_bytes", (json_int_t)now->copies_lag_bytes, "lag_s",
+                     (double)now->copies_lag_us / 1e6, "backed_up", (json_int_t)now->partitions_backed_up,
+                     "uncopied", (json_int_t)now->partitions_uncopied);
 }
 
 static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, const char *one, const char *many)

@@ -17,6 +17,8 @@ struct tool_core_sample {
     /* of the copies of these in a store: counters "remote.*" of core 0 */
     uint64_t remote_state, remote_last_id, remote_behind, remote_behind_s, remote_bytes, remote_failed,
         remote_bytes_kept, remote_bytes_again, remote_status;
+    /* of the copies of a cluster's node: counters "cluster.*" of core 0 */
+    uint64_t copies_lag_bytes, copies_lag_us, partitions_backed_up, partitions_uncopied;
     /* of the checkpoints that were read again: counters "scrub.*" of core 0 */
     uint64_t scrub_rounds, scrub_last_s, scrub_damaged, scrub_damaged_id;
 };
@@ -48,6 +50,11 @@ json_t *tool_remote_json(const struct tool_core_sample *before, const struct too
  * checkpoints, the newest of all, 7, among them (see the log)". False: nothing. */
 bool tool_scrub_line(const struct tool_core_sample *now, char *out, size_t out_bytes);
 json_t *tool_scrub_json(const struct tool_core_sample *now);
+
+/* What is wrong with the copies of what a node owns, by core 0's sample: "its backups are 12.0 MiB behind, by
+ * 0.4 s; 683 partitions have no backup in sync". False: nothing. */
+bool tool_copies_line(const struct tool_core_sample *now, char *out, size_t out_bytes);
+json_t *tool_copies_json(const struct tool_core_sample *now);
 
 /* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20
  * gradients without a row, since the start". False: nothing. */

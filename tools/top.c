@@ -78,6 +78,7 @@ static void add_node_json(json_t *core, const struct tool_core_sample *before,
     json_object_set_new(core, "checkpoint", tool_checkpoint_json(before, now));
     json_object_set_new(core, "remote", tool_remote_json(before, now));
     json_object_set_new(core, "scrub", tool_scrub_json(now));
+    json_object_set_new(core, "copies", tool_copies_json(now));
 }
 
 static void print_node_lines(FILE *out, const char *node, const struct tool_core_sample *before,
@@ -90,6 +91,8 @@ static void print_node_lines(FILE *out, const char *node, const struct tool_core
     if (tool_checkpoint_line(before, now, about, sizeof(about)))
         (void)fprintf(out, "%s%s%s\n", node, between, about);
     if (tool_remote_line(before, now, about, sizeof(about)))
+        (void)fprintf(out, "%s%s%s\n", node, between, about);
+    if (tool_copies_line(now, about, sizeof(about)))
         (void)fprintf(out, "%s%s%s\n", node, between, about);
     if (tool_scrub_line(now, about, sizeof(about)))
         (void)fprintf(out, "%s%s%s\n", node, between, about);
@@ -219,8 +222,9 @@ int tool_top(int argc, char **argv)
             "Shows what each core does: calls, keys and packets per second, share of time that it is\n"
             "busy, rows, memory, and cached batches. Below that it shows the checkpoint that is being\n"
             "written and the saves that are waiting, how far the copies in checkpoint.remote\n"
-            "are, which checkpoints were found to be damaged when they were read again (in JSON, all\n"
-            "of these are with core 0 of each node), and what was left out since the server's\n"
+            "are, how far the backups of a node's partitions are behind (cluster.replication), which\n"
+            "checkpoints were found to be damaged when they were read again (in JSON, all of these are\n"
+            "with core 0 of each node), and what was left out since the server's\n"
             "start: rows that were refused at a limit, gradients for keys without a row or with NaN\n"
             "or Inf, and calls whose step was too far from that of other calls to count. \"millrace ctl "
             "list\" shows for each table what was left out.\n"

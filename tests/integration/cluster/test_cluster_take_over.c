@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "tests/command.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
@@ -27,7 +28,7 @@
 #define DIM    4u
 #define VALUES 3000u /* of a variable in ranges */
 
-static const char *millraced;
+static const char *millraced, *millrace;
 static struct zookeeper_server server;
 static struct cluster_node nodes[NODES];
 static char *directory, servers[96];
@@ -241,6 +242,29 @@ static void push_and_kill(struct trainer *t, struct cluster_node *node)
     print_message("the longest push took %u ms\n", (unsigned)(longest_us / 1000));
 }
 
+/* Rows that are kept for another node are not listed twice, and the tool shows who keeps how much. */
+static void check_counts(const struct trainer *t)
+{
+    struct mr_feature_info *infos;
+    static struct mr_core_state states[NODES * CLUSTER_NODE_CORES];
+    char out[4096];
+    uint32_t count;
+    uint64_t rows = 0;
+    assert_int_equal(mr_list(t->client, NULL, &infos, &count), MR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        if (infos[i].id == t->table)
+            assert_int_equal(infos[i].rows, KEYS);
+    free(infos);
+    assert_int_equal(mr_client_core_count(t->client), NODES * CLUSTER_NODE_CORES);
+    assert_int_equal(mr_heartbeat(t->client, NULL, states), MR_OK);
+    for (uint32_t i = 0; i < NODES * CLUSTER_NODE_CORES; i++)
+        rows += states[i].rows;
+    assert_int_equal(rows, KEYS);
+    assert_int_equal(command_output(out, sizeof(out), "%s ctl nodes --server %s 2>&1", millrace, servers), 0);
+    if (strstr(out, "backups  uncopied  behind") == NULL || strstr(out, " MiB ") == NULL)
+        fail_msg("%s", out);
+}
+
 /* There is no checkpoint at all: each node goes on from what it has kept of the one that dies. */
 static void backups_go_on(void **state)
 {
@@ -252,6 +276,7 @@ static void backups_go_on(void **state)
     push(&t, 10);
     cluster_node_wait(&nodes[0], &shown, has_copies, "each partition has a copy that is in sync");
     push(&t, 10);
+    check_counts(&t);
     push_and_kill(&t, &nodes[1]);
     trainer_check(&t);
     assert_int_equal(mr_client_core_count(t.client), (NODES - 1) * CLUSTER_NODE_CORES);
@@ -274,11 +299,12 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nodes_die_and_training_goes_on, start_all, end_all),
         cmocka_unit_test_setup_teardown(backups_go_on, start_copies, end_all)};
-    if (argc != 2) {
-        (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
+    if (argc != 3) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
         return 2;
     }
     millraced = argv[1];
+    millrace = argv[2];
     cmocka_set_test_filter(getenv("MILLRACE_TEST"));
     zookeeper_server_require();
     cluster_nodes_isolate();

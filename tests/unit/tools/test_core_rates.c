@@ -267,6 +267,29 @@ TEST(test_what_the_scrub_found)
     json_decref(o);
 }
 
+TEST(test_how_far_backups_are_behind)
+{
+    struct tool_core_sample now = sample(0, 0);
+    char line[256] = "";
+    assert_false(tool_copies_line(&now, line, sizeof(line)));
+    tool_core_sample_counter(&now, "cluster.copies_lag_bytes", 1000);
+    tool_core_sample_counter(&now, "cluster.partitions_backed_up", 683);
+    assert_false(tool_copies_line(&now, line, sizeof(line))); /* no backup is nearer */
+    tool_core_sample_counter(&now, "cluster.partitions_uncopied", 1);
+    assert_true(tool_copies_line(&now, line, sizeof(line)));
+    assert_string_equal(line, "1 of its partitions has no backup in sync");
+    tool_core_sample_counter(&now, "cluster.copies_lag_bytes", 12 * 1048576 - 1000);
+    tool_core_sample_counter(&now, "cluster.copies_lag_us", 400000);
+    assert_true(tool_copies_line(&now, line, sizeof(line)));
+    assert_string_equal(
+        line, "its backups are 12.0 MiB behind, by 0.4 s; 1 of its partitions has no backup in sync");
+    json_t *o = tool_copies_json(&now);
+    assert_int_equal(json_integer_value(json_object_get(o, "lag_bytes")), 12 * 1048576);
+    assert_true(json_real_value(json_object_get(o, "lag_s")) > 0.39);
+    assert_int_equal(json_integer_value(json_object_get(o, "backed_up")), 683);
+    json_decref(o);
+}
+
 TEST(test_state_names)
 {
     assert_string_equal(tool_node_state_name(1), "serving");
