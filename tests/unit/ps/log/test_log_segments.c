@@ -19,6 +19,8 @@ enum { RECORDS_MAX = 64, SEEDS = 4 };
 
 static const struct ps_log_base empty = {.id = 0};
 
+static uint64_t fate; /* that is looked at: scripts/mutants.sh wants to know it */
+
 /* A log of one core that is being written. */
 struct log_file_test {
     const struct ps_store *store;
@@ -133,7 +135,7 @@ static uint32_t expect_records(const struct ps_store *store, const char *directo
     struct ps_log_cut cut;
     uint32_t count;
     if (count_records(store, directory, base, &count, &cut, text) != MR_OK)
-        fail_msg("%s", text);
+        fail_msg("%s, seed %u", text, (unsigned)fate);
     return count;
 }
 
@@ -142,7 +144,9 @@ static void expect_refused(const struct ps_store *store, const char *directory, 
     char text[PS_TEXT_BYTES] = "";
     struct ps_log_cut cut;
     uint32_t count;
-    assert_int_equal(count_records(store, directory, &empty, &count, &cut, text), MR_CHECKPOINT_CORRUPT);
+    if (count_records(store, directory, &empty, &count, &cut, text) != MR_CHECKPOINT_CORRUPT)
+        fail_msg("%u records are read, and \"%s\" is not said, seed %u", (unsigned)count, says,
+                 (unsigned)fate);
     assert_says(text, says);
 }
 
@@ -172,6 +176,7 @@ TEST(what_was_durable_survives_a_power_failure_at_any_change)
     for (uint32_t at = 0; at <= power_store_changes(power); at++) {
         for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
             struct power_store *after = power_store_after_failure(power, at, seed);
+            fate = seed;
             const uint32_t found = expect_records(power_store_calls(after), DIRECTORY, &empty);
             if (found < count && at >= changes[found])
                 fail_msg("after %s: record %u was durable, and is not there, seed %u",
@@ -206,6 +211,7 @@ TEST(blocks_in_room_made_ahead_survive_a_power_failure_at_any_change)
     for (uint32_t at = 0; at <= power_store_changes(power); at++) {
         for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS_HERE; seed++) {
             struct power_store *after = power_store_after_failure(power, at, seed);
+            fate = seed;
             const uint32_t found = expect_records(power_store_calls(after), DIRECTORY, &empty);
             if (found < BLOCKS && at >= changes[found])
                 fail_msg("after %s: block %u was durable, and is not there, seed %u",
@@ -218,9 +224,9 @@ TEST(blocks_in_room_made_ahead_survive_a_power_failure_at_any_change)
 
 TEST(no_block_is_written_where_room_is_still_made)
 {
-    struct fault_store faults;
+    static struct fault_store faults;
     struct ps_io_threads *threads;
-    struct ps_log_room room = {.file = NULL};
+    static struct ps_log_room room; /* a thread may have it when the test has failed */
     struct ps_store_file *file;
     uint64_t to;
     char *directory = temporary_directory_make();
@@ -233,8 +239,10 @@ TEST(no_block_is_written_where_room_is_still_made)
     atomic_store(&faults.hold_writes, true);
     ps_log_room_begin(&room, threads, file, PS_LOG_ROOM_BYTES_MIN, 0);
     assert_true(ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN));
-    assert_false(ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN + PS_LOG_ALIGN)); /* which ends it */
-    atomic_store(&faults.hold_writes, false);
+    const bool is_allowed = ps_log_room_allows(&room, file, PS_LOG_ROOM_BYTES_MIN + PS_LOG_ALIGN);
+    atomic_store(&faults.hold_writes, false); /* it ends early */
+    if (is_allowed)
+        fail_msg("a block may be written where room is made, seed 0");
     assert_ptr_equal(ps_io_threads_take(threads, PS_IO_FOREVER), &room.job);
     assert_ptr_equal(ps_log_room_end(&room, 0, &to), file);
     assert_true(to < 2 * PS_LOG_ROOM_BYTES_MIN);
@@ -255,12 +263,12 @@ static uint32_t start_again(struct log_file_test *t, const struct ps_store *stor
     uint32_t count;
     *t = (struct log_file_test){.store = store, .directory = DIRECTORY, .now_us = 1000000};
     if (ps_log_list(store, DIRECTORY, &list, text) != MR_OK)
-        fail_msg("%s", text);
+        fail_msg("%s, seed %u", text, (unsigned)fate);
     t->number = list.numbers[list.count - 1] + 1;
     free(list.numbers);
     if (count_records(store, DIRECTORY, &empty, &count, &cut, text) != MR_OK ||
         segment_make(store, DIRECTORY, t->number, NULL, &cut, &file, text) != MR_OK)
-        fail_msg("%s", text);
+        fail_msg("%s, seed %u", text, (unsigned)fate);
     assert_int_equal(ps_log_writer_create(store, &t->counters, &t->writer, &note), 0);
     ps_log_writer_switch(t->writer, &file);
     return count;
@@ -294,7 +302,10 @@ TEST(what_a_start_has_read_survives_a_power_failure_after_it)
     for (uint32_t at = from; at <= power_store_changes(power); at++) {
         for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
             struct power_store *after = power_store_after_failure(power, at, seed);
-            assert_true(expect_records(power_store_calls(after), DIRECTORY, &empty) >= 2);
+            fate = seed;
+            if (expect_records(power_store_calls(after), DIRECTORY, &empty) < 2)
+                fail_msg("after %s: what a start had read is not there, seed %u",
+                         power_store_change(power, at - 1), (unsigned)seed);
             power_store_destroy(after);
         }
     }
@@ -320,8 +331,12 @@ TEST(a_start_that_dies_is_no_damage_to_the_next)
         for (uint64_t seed = 0; seed < POWER_DRAWN + SEEDS; seed++) {
             struct power_store *after = power_store_after_failure(power, at, seed);
             store = power_store_calls(after);
+            fate = seed;
             for (uint32_t n = 1; n < 3; n++) { /* segment 2 has a header, or none, or is not there */
-                assert_int_equal(start_again(&t, store), n);
+                const uint32_t found = start_again(&t, store);
+                if (found != n)
+                    fail_msg("after %s: %u records in place of %u, seed %u",
+                             power_store_change(first, at - 1), (unsigned)found, (unsigned)n, (unsigned)seed);
                 append(&t, n);
                 flush(&t);
                 ps_log_writer_destroy(t.writer);
