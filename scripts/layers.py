@@ -69,7 +69,14 @@ APART = {
     ("trainer_client", "dataplane"): (),
     ("trainer_client", "ps"): (),
     ("tools", "dataplane"): (),
-    ("tools", "ps"): ("ps/checkpoint/", "ps/io/", "ps/row/", "ps/store/", "ps/cluster/zookeeper_hosts.h"),
+    ("tools", "ps"): (
+        "ps/checkpoint/",
+        "ps/io/",
+        "ps/log/log_disk.h",
+        "ps/row/",
+        "ps/store/",
+        "ps/cluster/zookeeper_hosts.h",
+    ),
 }  # files and rows: millrace ckpt reads them without a node; doctor resolves ZooKeeper's names as a node does
 
 # Where installed headers lie, which are included as users do.

@@ -245,6 +245,7 @@ static uint64_t pause_us(const struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), next_us = ps_control_drop_stats_next_us(c);
     next_us = mr_min_u64(next_us, ps_control_versions_next_us(c));
+    next_us = mr_min_u64(next_us, ps_control_log_next_us(c));
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
     us = mr_min_u64(us, ps_control_cluster_pause_us(c));
     return ps_control_saves_pending(c) && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;

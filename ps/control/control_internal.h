@@ -128,6 +128,9 @@ struct ps_control {
         struct ps_log_base base; /* at a start: what was restored */
         struct ps_log_file files[DP_CORES_MAX];
         struct ps_log_cut cuts[DP_CORES_MAX];
+        uint64_t kept_bytes[DP_CORES_MAX]; /* at a start: of what each core has applied again */
+        uint64_t look_us;                  /* at the disk, next */
+        bool is_nearly_full;               /* as the log of lines says */
     } log;
     uint64_t clock_offset_us;     /* from the monotonic clock to the node's */
     enum ps_gate gate;            /* of every core */
@@ -218,6 +221,7 @@ enum mr_status ps_control_log_check(struct ps_control *c, char *text);
 enum mr_status ps_control_log_wait(struct ps_control *c, char *text);
 /* Logs when it cannot be written, and when it can again. */
 void ps_control_log_poll(struct ps_control *c);
+uint64_t ps_control_log_next_us(const struct ps_control *c); /* when it is due again; UINT64_MAX: never */
 /* At a start, before or after the checkpoint is loaded: finds what follows it. Errors as those of
  * ps_log_find(). */
 enum mr_status ps_control_log_find(struct ps_control *c, uint64_t base_id, const char *directory, char *text);

@@ -9,10 +9,12 @@
 #include "ps/config/config.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/push_log.h"
+#include "ps/log/log_disk.h"
 
 #define REPLAY_STEP_US 20000u /* of replay in one task, so that a core answers in between */
 #define DURABLE_MS     10000u /* that a change of tables waits for the log */
 #define ROOM_BYTES     (4u << 10)
+#define DISK_LOOK_US   10000000u
 
 static const char *own_path(const struct ps_control *c)
 {
@@ -108,6 +110,8 @@ void ps_control_log_covered(struct ps_control *c)
         mr_log_warning("log_not_removed", "%s", error);
         return;
     }
+    for (uint32_t i = 0; log->is_on && i < core_count(c); i++)
+        ps_push_log_covered(c->node->cores[i]);
     log->is_there = log->is_on;
     forget_log(c);
 }
@@ -187,16 +191,64 @@ static void log_polled(struct ps_control *c, int error)
     }
 }
 
+/* How much room there is. Before it ends: a full disk makes pushes wait. */
+static void look_at_disk(struct ps_control *c, const struct ps_log_disk *disk)
+{
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    const bool is_nearly_full = ps_log_disk_is_nearly_full(disk);
+    ps_counter_set(&counters->log_disk_bytes, disk->bytes);
+    ps_counter_set(&counters->log_disk_free_bytes, disk->free_bytes);
+    if (is_nearly_full && !c->log.is_nearly_full)
+        mr_log_with(
+            MR_LOG_WARNING,
+            MR_LOG_FIELDS({"free_bytes", .number = disk->free_bytes}, {"bytes", .number = disk->bytes}),
+            "log_disk_nearly_full",
+            "%" PRIu64 " MiB are left in %s: once it is full, pushes wait (BUSY); make room there, or save "
+            "more often, as each checkpoint removes the log before it (checkpoint.every_s)",
+            disk->free_bytes >> 20, own_path(c));
+    c->log.is_nearly_full = is_nearly_full;
+}
+
+static void poll_disk(struct ps_control *c)
+{
+    struct ps_log_disk disk;
+    const uint64_t now_us = dp_now_us();
+    if (now_us < c->log.look_us)
+        return;
+    c->log.look_us = now_us + DISK_LOOK_US;
+    if (ps_log_disk_look(own_path(c), &disk) == 0)
+        look_at_disk(c, &disk);
+}
+
+/* What the log promises depends on where it is. */
+static void judge_disk(struct ps_control *c)
+{
+    struct ps_log_disk disk;
+    if (ps_log_disk_look(own_path(c), &disk) != 0)
+        return;
+    const char *risk = ps_log_disk_risk(&disk);
+    if (risk != NULL)
+        mr_log_warning("log_disk", "the log in %s is on %s, %s", own_path(c), disk.name, risk);
+    look_at_disk(c, &disk);
+    c->log.look_us = dp_now_us() + DISK_LOOK_US;
+}
+
 void ps_control_log_poll(struct ps_control *c)
 {
     int error = 0;
     if (!c->log.is_on)
         return;
+    poll_disk(c);
     for (uint32_t i = 0; i < core_count(c) && error == 0; i++)
         error = ps_push_log_error(c->node->cores[i]);
     if ((error != 0) != c->log.is_stalled)
         log_polled(c, error);
     c->log.is_stalled = error != 0;
+}
+
+uint64_t ps_control_log_next_us(const struct ps_control *c)
+{
+    return c->log.is_on ? c->log.look_us : UINT64_MAX;
 }
 
 /* ---- a start: what is there ---- */
@@ -423,6 +475,7 @@ static void replay_log(struct ps_control *c, const struct replay_round *r, uint6
         uint64_t torn_bytes;
         c->log.cuts[i] = ps_log_replay_cut(r->replays[i], &torn_bytes);
         records += r->records[i];
+        c->log.kept_bytes[i] = ps_log_replay_bytes(r->replays[i]);
         if (torn_bytes != 0)
             mr_log_with(
                 MR_LOG_WARNING,
@@ -523,6 +576,8 @@ static enum mr_status begin_everywhere(struct ps_control *c)
     for (uint32_t i = 0; i < core_count(c) && status == MR_OK; i++)
         if (ps_log_writer_create(c->own.store, &c->node->cores[i]->log_counters, &b.writers[i], &note) != 0)
             status = MR_NO_MEMORY;
+    for (uint32_t i = 0; i < core_count(c) && status == MR_OK; i++)
+        ps_log_writer_begin(b.writers[i], c->log.kept_bytes[i]);
     if (status == MR_OK)
         ps_node_each_core(c->node, begin_on_core, &b);
     for (uint32_t i = 0; i < core_count(c); i++) {
@@ -562,6 +617,7 @@ static enum mr_status log_begin(struct ps_control *c, bool continues, char *text
         return status;
     }
     log->is_on = log->is_there = true;
+    judge_disk(c);
     return MR_OK;
 }
 

@@ -413,6 +413,11 @@ void ps_push_log_switch(struct ps_core *core, const struct ps_log_file *file)
     ps_log_writer_switch(core->log->writer, file);
 }
 
+void ps_push_log_covered(const struct ps_core *core)
+{
+    ps_log_writer_covered(core->log->writer);
+}
+
 bool ps_push_log_can_switch(const struct ps_core *core)
 {
     return ps_log_writer_can_switch(core->log->writer);

@@ -34,6 +34,9 @@ struct ps_replay {
 /* Begins the core's log in this file; both are the log's from then on. MR_NO_MEMORY: neither is. */
 enum mr_status ps_push_log_begin(struct ps_core *core, struct ps_log_writer *writer,
                                  const struct ps_log_file *file);
+/* A published checkpoint has all that was before the last ps_push_log_switch(). Any thread, while the core
+ * has a log. */
+void ps_push_log_covered(const struct ps_core *core);
 /* What waits is written first. Answers that wait are given up: their calls end with the endpoint. */
 void ps_push_log_end(struct ps_core *core);
 /* Records go to this file from now on, which is the log's: nothing of a push lies on both sides, as none is

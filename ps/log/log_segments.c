@@ -257,6 +257,7 @@ struct ps_log_replay {
     struct ps_log_reader *reader;
     struct ps_log_cut end; /* no record may follow; number 0: not reached */
     uint64_t torn_bytes;
+    uint64_t read_bytes; /* of segments that were read to their end */
 };
 
 static enum mr_status read_status(enum ps_log_read read, int error)
@@ -437,6 +438,7 @@ static enum mr_status replay_end_segment(struct ps_log_replay *r, bool is_torn, 
     const struct log_segment *s = &r->segments[r->at];
     const uint64_t good_bytes = ps_log_reader_good_bytes(r->reader);
     char path[PS_PATH_BYTES];
+    r->read_bytes += good_bytes - PS_LOG_ALIGN;
     if (s->is_cut && (is_torn || good_bytes != s->cut_bytes))
         return segments_damaged(r->directory, s->number, r->core,
                                 "it is damaged before the place where a start found its end", text);
@@ -489,6 +491,11 @@ enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_r
         r->at++;
     }
     return MR_OK;
+}
+
+uint64_t ps_log_replay_bytes(const struct ps_log_replay *r)
+{
+    return r->read_bytes;
 }
 
 struct ps_log_cut ps_log_replay_cut(const struct ps_log_replay *r, uint64_t *torn_bytes)

@@ -80,6 +80,8 @@ void ps_log_replay_close(struct ps_log_replay *r); /* NULL is fine */
 /* The next record, as ps_log_reader_next(); *record NULL: there are no more. By any one thread. */
 enum mr_status ps_log_replay_next(struct ps_log_replay *r, const struct ps_log_record **record,
                                   uint8_t **content, char text[PS_TEXT_BYTES]);
+/* Bytes of blocks that have been read. */
+uint64_t ps_log_replay_bytes(const struct ps_log_replay *r);
 /* After the last record: the cut for the next segment, and how many bytes of a torn block lie behind it, of
  * which nobody was told. What is before it is durable. */
 struct ps_log_cut ps_log_replay_cut(const struct ps_log_replay *r, uint64_t *torn_bytes);

@@ -51,6 +51,8 @@ struct ps_log_writer {
     _Atomic uint64_t durable;
     _Atomic int error;
     uint64_t begun_us, retry_us;
+    uint64_t switched_at_bytes; /* what had been written at the last switch */
+    _Atomic bool is_covered;    /* up to there; the counter does not know yet */
     /* the flush that runs, of the first block */
     bool in_flight, is_by_ring, has_ended;
     int flush_error;
@@ -265,6 +267,7 @@ void ps_log_writer_switch(struct ps_log_writer *w, const struct ps_log_file *fil
         target_end(w, before);
     *target = (struct log_target){.file = *file, .offset = PS_LOG_ALIGN, .room_bytes = PS_LOG_FIRST_BYTES};
     w->target = target;
+    w->switched_at_bytes = w->counters->bytes;
 }
 
 /* ---- flushes ---- */
@@ -325,6 +328,7 @@ static void flush_succeeded(struct ps_log_writer *w)
     if (target->room_bytes < target->offset)
         target->room_bytes = target->offset;
     w->counters->bytes += flush_bytes(b);
+    w->counters->kept_bytes += flush_bytes(b);
     w->pending_bytes -= b->head->bytes;
     w->first = b->next;
     if (w->first == NULL)
@@ -353,6 +357,7 @@ static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
     } else {
         c->flushes++;
         c->flush_us += took_us;
+        c->flush_last_us = took_us;
         c->flush_max_us = c->flush_max_us > took_us ? c->flush_max_us : took_us;
         flush_succeeded(w);
     }
@@ -441,8 +446,21 @@ static void room_begin(struct ps_log_writer *w, uint64_t now_us)
                           end > target->room_bytes ? end : target->room_bytes, now_us);
 }
 
+void ps_log_writer_begin(struct ps_log_writer *w, uint64_t kept_bytes)
+{
+    w->counters->is_kept = 1;
+    w->counters->kept_bytes = kept_bytes;
+}
+
+void ps_log_writer_covered(struct ps_log_writer *w)
+{
+    atomic_store(&w->is_covered, true);
+}
+
 uint64_t ps_log_writer_poll(struct ps_log_writer *w, uint64_t now_us)
 {
+    if (atomic_load_explicit(&w->is_covered, memory_order_relaxed) && atomic_exchange(&w->is_covered, false))
+        w->counters->kept_bytes = w->counters->bytes - w->switched_at_bytes;
     results_take(w, 0, now_us);
     if (w->in_flight && w->has_ended)
         flush_ended(w, now_us);
@@ -494,6 +512,7 @@ void ps_log_writer_destroy(struct ps_log_writer *w)
 {
     if (w == NULL)
         return;
+    w->counters->is_kept = 0;
     const uint64_t now_us = w->begun_us + PS_LOG_GROUP_US;
     w->flush_error = w->in_flight ? w->flush_error : 0;
     atomic_store(&w->room.is_cancelled, true);

@@ -28,10 +28,13 @@
 
 /* X(name, kind, unit, help): per core; written by its thread. */
 #define PS_LOG_COUNTER_LIST(X)                                                                               \
+    X(is_kept, GAUGE, NONE, "1: the core keeps a log")                                                       \
+    X(kept_bytes, GAUGE, BYTES, "bytes of the log on disk that no published checkpoint has yet")             \
     X(records, COUNTER, NONE, "records appended to the log: pushes, evictions, changes of tables")           \
     X(bytes, COUNTER, BYTES, "bytes written to the log and flushed")                                         \
     X(flushes, COUNTER, NONE, "flushes of the log: each makes all answers durable that wait by then")        \
     X(flush_us, COUNTER, MICROSECONDS, "time that writes to the log and their flushes took")                 \
+    X(flush_last_us, GAUGE, MICROSECONDS, "the last write to the log with its flush")                        \
     X(flush_max_us, GAUGE, MICROSECONDS, "the longest write to the log with its flush")                      \
     X(lag_bytes, GAUGE, BYTES, "bytes of records that are not durable yet")                                  \
     X(errors, COUNTER, NONE, "writes or flushes of the log that failed, and were made again")                \
@@ -80,6 +83,10 @@ uint8_t *ps_log_writer_append(struct ps_log_writer *w, const struct ps_log_recor
 uint64_t ps_log_writer_position(const struct ps_log_writer *w);
 uint64_t ps_log_writer_durable(const struct ps_log_writer *w);
 
+/* So many bytes of earlier segments are kept, too. Before the first switch. */
+void ps_log_writer_begin(struct ps_log_writer *w, uint64_t kept_bytes);
+/* A published checkpoint has all records before the last switch. Any thread. */
+void ps_log_writer_covered(struct ps_log_writer *w);
 /* Has the kernel ring this eventfd when a flush ends. It outlives the writer. */
 void ps_log_writer_notify(struct ps_log_writer *w, int eventfd);
 /* Takes what has ended and begins what is due. Returns when it is to be called again at the latest:

@@ -159,6 +159,8 @@ bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now
     X(last_good_id, GAUGE, NONE, "the last checkpoint published")                                            \
     X(last_good_step, GAUGE, NONE, "the step of the last checkpoint published")                              \
     X(last_good_s, GAUGE, TIMESTAMP, "when the last checkpoint was published; 0: none since the start")      \
+    X(log_disk_bytes, GAUGE, BYTES, "size of the file system that the log is on; 0: there is no log")        \
+    X(log_disk_free_bytes, GAUGE, BYTES, "room left in the file system that the log is on")                  \
     X(last_status, GAUGE, NONE, "how the last save ended: an mr_status, 0 is good")                          \
     X(restored_id, GAUGE, NONE, "the checkpoint that this node was restored from; 0: none")                  \
     X(restored_step, GAUGE, NONE, "the step of the checkpoint that this node was restored from")             \

@@ -17,7 +17,7 @@ static const struct {
 } queries[] = {
     {"status", tool_ctl_status, NULL,
      "Shows the checkpoint that is being written or loaded, the saves that are waiting,\n"
-     "and how the last one ended.\n\n"
+     "how the last one ended, and how the log of pushes does, if the server keeps one.\n\n"
      "  millrace ctl status --json"},
     {"checkpoints", tool_ctl_checkpoints, NULL,
      "Shows the saves that are waiting, the one that is being written, and the most recent\n"

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
+#include "tools/log_state.h"
 #include "dataplane/wire/base/cli.h"
 
 /* ---- status ---- */
@@ -16,16 +18,17 @@ static const char *state_name(enum mr_checkpoint_state state)
     return (unsigned)state < sizeof(names) / sizeof(*names) ? names[state] : "?";
 }
 
-static json_t *status_json(const struct mr_checkpoint_info *s)
+static json_t *status_json(const struct mr_checkpoint_info *s, const struct tool_log_state *log)
 {
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "state",
-        state_name(s->state), "id", (json_int_t)s->id, "bytes_done", (json_int_t)s->bytes_done, "bytes_total",
-        (json_int_t)s->bytes_total, "seconds", (double)s->duration_us / 1e6, "last_good_id",
-        (json_int_t)s->last_good_id, "last_good_step", (json_int_t)s->last_good_step, "last_status",
-        mr_status_name(s->last_status), "last_error", s->last_error, "step", (json_int_t)s->step, "queued",
-        (json_int_t)s->saves_queued, "waiting_step", (json_int_t)s->waiting_step, "trainers_held",
-        (json_int_t)s->trainers_held, "trainers_awaited", (json_int_t)s->trainers_awaited);
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "log",
+                     log->cores > 0 ? tool_log_json(log) : json_null(), "state", state_name(s->state), "id",
+                     (json_int_t)s->id, "bytes_done", (json_int_t)s->bytes_done, "bytes_total",
+                     (json_int_t)s->bytes_total, "seconds", (double)s->duration_us / 1e6, "last_good_id",
+                     (json_int_t)s->last_good_id, "last_good_step", (json_int_t)s->last_good_step,
+                     "last_status", mr_status_name(s->last_status), "last_error", s->last_error, "step",
+                     (json_int_t)s->step, "queued", (json_int_t)s->saves_queued, "waiting_step",
+                     (json_int_t)s->waiting_step, "trainers_held", (json_int_t)s->trainers_held,
+                     "trainers_awaited", (json_int_t)s->trainers_awaited);
 }
 
 static void print_waiting(const struct mr_checkpoint_info *i)
@@ -36,7 +39,16 @@ static void print_waiting(const struct mr_checkpoint_info *i)
                      i->waiting_step, i->trainers_held, i->trainers_awaited, i->step);
 }
 
-static void print_status(const struct mr_checkpoint_info *s)
+static void print_log(const struct tool_log_state *log)
+{
+    char line[TOOL_LOG_LINE_BYTES];
+    if (log->cores == 0)
+        return;
+    tool_log_line(log, line, sizeof(line));
+    (void)printf("log        %s\n", line);
+}
+
+static void print_status(const struct mr_checkpoint_info *s, const struct tool_log_state *log)
 {
     char progress[128], step[64], line[TOOL_SAVE_LINE_BYTES];
     if (s->state != MR_CHECKPOINT_IDLE) {
@@ -58,17 +70,24 @@ static void print_status(const struct mr_checkpoint_info *s)
     if (s->saves_queued != 0)
         (void)printf("queued     %" PRIu64 "\n", s->saves_queued);
     print_waiting(s);
+    print_log(log);
 }
 
 int tool_ctl_status(const struct tool_query *q)
 {
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
-    const enum mr_status status = mr_checkpoint_info(q->client, NULL, 0, &info, NULL, NULL);
+    struct tool_log_state log = {.cores = 0};
+    struct mr_core_place place;
+    enum mr_status status = mr_checkpoint_info(q->client, NULL, 0, &info, NULL, NULL);
+    const bool is_member = mr_client_core_place(q->client, 0, &place) && place.node[0] != '\0';
+    const uint32_t cores = is_member ? 0 : mr_client_core_count(q->client); /* members keep no log */
+    for (uint32_t core = 0; core < cores && status == MR_OK; core++)
+        status = mr_stats(q->client, NULL, core, tool_log_counter, &log);
     if (status != MR_OK)
         return tool_call_failed(q->command, status);
     if (q->json)
-        return tool_print_json(q->command, status_json(&info));
-    print_status(&info);
+        return tool_print_json(q->command, status_json(&info, &log));
+    print_status(&info, &log);
     return 0;
 }
 

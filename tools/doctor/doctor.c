@@ -85,25 +85,40 @@ static enum mr_status ask_cluster(struct mr_client *client, const char *server,
     return status;
 }
 
+/* From the counters of a server's cores. */
+struct doctor_counted {
+    struct doctor_port port;
+    struct tool_log_state log;
+};
+
+static void note_counter(void *arg, const char *name, uint64_t value)
+{
+    struct doctor_counted *counted = arg;
+    doctor_port_counter(&counted->port, name, value);
+    tool_log_counter(&counted->log, name, value);
+}
+
 /* 0, or the exit code after a line about why the server could not be asked. */
 static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
 {
-    struct doctor_port port = {.server = connection->server, .carrier = UINT64_MAX};
+    struct doctor_counted counted = {.port = {.server = connection->server, .carrier = UINT64_MAX}};
+    struct doctor_port *port = &counted.port;
     struct doctor_nodes nodes = {.server = connection->server};
     struct mr_client *client;
     int exit_code = tool_connect("millrace doctor", connection, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = ask_nodes(client, &nodes);
-    port.core_count = mr_client_core_count(client);
-    for (uint32_t core = 0; core < port.core_count && status == MR_OK; core++)
-        status = mr_stats(client, NULL, core, doctor_port_counter, &port);
+    port->core_count = mr_client_core_count(client);
+    for (uint32_t core = 0; core < port->core_count && status == MR_OK; core++)
+        status = mr_stats(client, NULL, core, note_counter, &counted);
     if (status == MR_OK) {
+        doctor_judge_log(connection->server, &counted.log, findings);
         doctor_judge_nodes(&nodes, findings);
         status = ask_cluster(client, connection->server, findings);
     }
     if (status == MR_OK)
-        doctor_judge_port(&port, findings);
+        doctor_judge_port(port, findings);
     else
         exit_code = tool_call_failed("millrace doctor", status);
     mr_client_destroy(client);
@@ -113,6 +128,7 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
 struct place {
     const char *url, *credentials; /* url NULL: none is to be asked */
     const char *zookeeper;         /* NULL: likewise */
+    const char *log;               /* directory; NULL: likewise */
 };
 
 /* Returns the exit code. */
@@ -125,6 +141,11 @@ static int examine(const char *root, const struct tool_connection *connection, c
         struct doctor_store asked;
         doctor_ask_store(store->url, store->credentials, &asked);
         doctor_judge_store(&asked, findings);
+    }
+    if (store->log) {
+        struct ps_log_disk disk;
+        const int error = ps_log_disk_measure(store->log, &disk);
+        doctor_judge_log_disk(store->log, &disk, -error, findings);
     }
     if (store->zookeeper) {
         struct doctor_zookeeper asked;
@@ -157,6 +178,10 @@ int tool_doctor(int argc, char **argv)
          "removed"},
         {"store-credentials", CLI_STRING, &store.credentials, "FILE",
          "file with the store's keys, as checkpoint.remote_credentials; default: from the environment"},
+        {"log", CLI_STRING, &store.log, "DIR",
+         "also check this directory on this machine, as checkpoint.directory with durability = log: what it "
+         "is\n"
+         "on, how long a flush takes there, and its room; a file is written there, and removed"},
         {"zookeeper", CLI_STRING, &store.zookeeper, "HOST:PORT,...",
          "also ask these servers, as cluster.zookeeper names them, whether they serve"},
         {"json", CLI_FLAG, &connection.json, NULL, "print one JSON list instead of text"},
@@ -173,6 +198,7 @@ int tool_doctor(int argc, char **argv)
                    "\n"
                    "  millrace doctor\n"
                    "  millrace doctor --server 10.0.0.1:7700\n"
+                   "  millrace doctor --log /var/lib/millrace\n"
                    "  millrace doctor --store 'hdfs://namenode:9870/millrace/ads?user.name=ads'",
         CLI_OPTIONS(options),
     };

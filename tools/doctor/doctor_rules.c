@@ -12,7 +12,10 @@
 #define HUGEPAGES_WANTED_KIB (2u << 20) /* 2 GiB: packet buffers, and tables to begin with */
 #define SOCKET_BUFFER_BYTES  (4u << 20) /* what a client asks for by default */
 #define STORE_CLOCK_S_MAX    300
-#define MEMORY_LOCK_BYTES    (64u << 20) /* AF_XDP rings and io_uring's registered buffers */
+#define FLUSH_US_MIN         8u                  /* less than any disk that keeps what it has flushed takes */
+#define FLUSH_US_MAX         20000u              /* more makes pushes slow */
+#define KEPT_BYTES_MAX       (UINT64_C(8) << 30) /* in the log: a start applies that again */
+#define MEMORY_LOCK_BYTES    (64u << 20)         /* AF_XDP rings and io_uring's registered buffers */
 
 /* Bits of linux/capability.h that opening a port and locking memory need. */
 #define CAPABILITY(bit)      (UINT64_C(1) << (bit))
@@ -500,6 +503,71 @@ void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *fi
         store_problem(findings, s, "read the newest checkpoint");
     judge_store_server(s, findings);
     judge_store_clock(s, findings);
+}
+
+void doctor_judge_log(const char *server, const struct tool_log_state *log, struct doctor_findings *findings)
+{
+    char line[TOOL_LOG_LINE_BYTES];
+    if (log->cores == 0)
+        return;
+    tool_log_line(log, line, sizeof(line));
+    const bool is_slow = log->flushes > 0 && log->flush_us / log->flushes > FLUSH_US_MAX;
+    const bool is_long = log->kept_bytes > KEPT_BYTES_MAX;
+    found(findings, "log",
+          log->stalled > 0     ? DOCTOR_PROBLEM
+          : is_slow || is_long ? DOCTOR_ADVICE
+                               : DOCTOR_OK,
+          "%.60s: %.130s", server, line);
+    if (log->stalled > 0)
+        fix(findings,
+            "look at its log (log_stalled): make room on the disk of checkpoint.directory, or replace it");
+    else if (is_slow)
+        fix(findings, "millrace doctor --log DIR, there, says what the disk can do; give the log a disk of "
+                      "its own, or a "
+                      "faster one");
+    else if (is_long)
+        fix(findings,
+            "save more often, as each checkpoint removes the log before it: checkpoint.every_s = 600");
+}
+
+void doctor_judge_log_disk(const char *directory, const struct ps_log_disk *disk, int error,
+                           struct doctor_findings *findings)
+{
+    const char *risk = ps_log_disk_risk(disk), *name = disk->name[0] != '\0' ? disk->name : "its file system";
+    const double free_gib = (double)disk->free_bytes / (double)(1u << 30);
+    if (error != 0) {
+        found(findings, "log", DOCTOR_PROBLEM, "%.120s: cannot be written: %s", directory, strerror(error));
+        fix(findings, "create the directory, and let the user that millraced runs as write there");
+        return;
+    }
+    if (risk != NULL) {
+        found(findings, "log", disk->kind == PS_LOG_DISK_NETWORK ? DOCTOR_ADVICE : DOCTOR_PROBLEM,
+              "%.80s is on %s, %s", directory, name, risk);
+        fix(findings, "set checkpoint.directory to a directory on a disk of this machine");
+    }
+    if (disk->flush_us < FLUSH_US_MIN && disk->kind == PS_LOG_DISK_LOCAL) {
+        found(
+            findings, "log", DOCTOR_PROBLEM,
+            "%.60s: a flush takes %u us, so it does not reach a disk: what was acknowledged may be lost with "
+            "the power",
+            directory, disk->flush_us);
+        fix(findings,
+            "without libeatmydata (LD_PRELOAD), nobarrier (findmnt -no OPTIONS -T DIR), and a virtual disk's "
+            "cache = unsafe");
+    } else if (disk->kind != PS_LOG_DISK_MEMORY) {
+        const bool is_slow = disk->flush_us > FLUSH_US_MAX;
+        found(findings, "log", is_slow ? DOCTOR_ADVICE : DOCTOR_OK, "%.100s: %s, a flush takes %.2f ms",
+              directory, name, (double)disk->flush_us / 1e3);
+        if (is_slow)
+            fix(findings, "pushes wait for it: take another disk, or one that others do not write to");
+    }
+    const bool is_full = ps_log_disk_is_nearly_full(disk);
+    found(findings, "log room", is_full ? DOCTOR_ADVICE : DOCTOR_OK, "%.1f GiB free in %.100s", free_gib,
+          directory);
+    if (is_full)
+        fix(findings,
+            "make room there: once it is full, pushes wait; the log has up to all that was pushed between "
+            "two checkpoints");
 }
 
 /* A cluster goes on as long as more than half of the servers serve. */

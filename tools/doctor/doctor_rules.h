@@ -9,6 +9,8 @@
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_store.h"
 #include "tools/doctor/doctor_zookeeper.h"
+#include "tools/log_state.h"
+#include "ps/log/log_disk.h"
 
 #define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u + DOCTOR_ZOOKEEPER_MAX + MR_DROP_CAUSES_MAX)
 
@@ -59,6 +61,11 @@ void doctor_port_counter(void *arg, const char *name, uint64_t value);
 /* Adds a finding about the steering, one about what carries the packets, one for each reason why packets
  * were dropped, and one about pushes that may be applied twice. */
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
+/* Adds a finding about the log that a server keeps; none where it keeps none. */
+void doctor_judge_log(const char *server, const struct tool_log_state *log, struct doctor_findings *findings);
+/* Adds findings about a directory for a log. error: of looking at it, an errno; 0: it was measured. */
+void doctor_judge_log_disk(const char *directory, const struct ps_log_disk *disk, int error,
+                           struct doctor_findings *findings);
 /* Adds a finding or a few. */
 void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);
 /* Adds a finding about the ensemble, and one for each server that does not serve. */

@@ -548,6 +548,12 @@ TEST(test_doctor, set_up, tear_down)
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --server " NETNS_SERVER_IPV4 ":9",
                 millrace);
     assert_int_equal(x->result.code, 1);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --log %s", millrace, x->node.checkpoints);
+    assert_non_null(strstr(x->result.out, "a flush takes "));
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --log /no/such/directory", millrace);
+    assert_int_equal(x->result.code, 1);
+    assert_non_null(
+        strstr(x->result.out, "/no/such/directory: cannot be written: No such file or directory"));
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor", millrace);
     assert_int_equal(x->result.code, problems > 0);
     assert_non_null(strstr(x->result.out, problems == 1 ? " problem\n" : " problems\n"));

@@ -473,6 +473,28 @@ TEST(a_log_that_does_not_fit_is_refused, log_setup, node_teardown)
     assert_float_equal(node_value(n, table, 7), -2, 0);
 }
 
+/* ---- what the counters say ---- */
+
+TEST(what_no_checkpoint_has_is_counted, log_setup, node_teardown)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("plain", 0);
+    const uint32_t table = node_create(n, &f);
+    assert_int_equal(node_counter(n, 0, "log.is_kept"), 1);
+    assert_true(node_counter(n, 0, "checkpoint.log_disk_free_bytes") > 0);
+    node_check(log_push(n, table, 7, 1, 0, mr_push_sequence(0, 1)), MR_OK, NULL);
+    const uint64_t kept = node_counter(n, 0, "log.kept_bytes");
+    assert_true(kept >= 2 * PS_LOG_ALIGN && kept == node_counter(n, 0, "log.bytes"));
+    assert_true(node_counter(n, 0, "log.flush_last_us") <= node_counter(n, 0, "log.flush_max_us"));
+    node_restart(n, 1);
+    assert_int_equal(node_counter(n, 0, "log.kept_bytes"),
+                     kept); /* applied again, and still in no checkpoint */
+    (void)node_save(n);
+    WAIT_UNTIL(node_counter(n, 0, "log.kept_bytes") < kept);
+    node_check(log_push(n, table, 7, 1, 0, mr_push_sequence(0, 2)), MR_OK, NULL);
+    assert_true(node_counter(n, 0, "log.kept_bytes") >= PS_LOG_ALIGN);
+}
+
 /* ---- checkpoint.restore = ID or none, which stays in a configuration ---- */
 
 static void push_once(struct node_fixture *n, uint32_t table, uint64_t *number)

@@ -381,6 +381,65 @@ TEST(test_stores)
     assert_int_equal(findings.count, 2); /* the clock may be why */
 }
 
+TEST(test_a_log_that_is_kept)
+{
+    struct tool_log_state log = {.cores = 0};
+    findings.count = 0;
+    doctor_judge_log("a:7700", &log, &findings);
+    assert_int_equal(findings.count, 0);
+    log = (struct tool_log_state){.cores = 2, .flushes = 100, .flush_us = 90000};
+    doctor_judge_log("a:7700", &log, &findings);
+    assert_int_equal(findings.list[0].level, DOCTOR_OK);
+    assert_non_null(strstr(findings.list[0].what, "a flush takes 0.9 ms"));
+    log.kept_bytes = UINT64_C(20) << 30;
+    doctor_judge_log("a:7700", &log, &findings);
+    assert_int_equal(findings.list[1].level, DOCTOR_ADVICE);
+    assert_non_null(strstr(findings.list[1].fix, "checkpoint.every_s"));
+    log.flush_us = 9000000;
+    doctor_judge_log("a:7700", &log, &findings);
+    assert_non_null(strstr(findings.list[2].fix, "doctor --log"));
+    log.stalled = 1;
+    doctor_judge_log("a:7700", &log, &findings);
+    assert_int_equal(findings.list[3].level, DOCTOR_PROBLEM);
+    assert_non_null(strstr(findings.list[3].fix, "make room"));
+}
+
+static const struct doctor_finding *judge_log_disk(const struct ps_log_disk *disk, int error)
+{
+    findings.count = 0;
+    doctor_judge_log_disk("/var/lib/millrace", disk, error, &findings);
+    return &findings.list[0];
+}
+
+TEST(test_where_a_log_is_to_be)
+{
+    struct ps_log_disk disk = {
+        .name = "ext4", .bytes = 100ull << 30, .free_bytes = 50ull << 30, .flush_us = 640};
+    assert_string_equal(judge_log_disk(&disk, 0)->what, "/var/lib/millrace: ext4, a flush takes 0.64 ms");
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), 2);
+    disk.flush_us = 30000;
+    assert_int_equal(judge_log_disk(&disk, 0)->level, DOCTOR_ADVICE);
+    disk.flush_us = 2; /* a disk that lies */
+    assert_int_equal(judge_log_disk(&disk, 0)->level, DOCTOR_PROBLEM);
+    assert_non_null(strstr(findings.list[0].what, "does not reach a disk"));
+    assert_non_null(strstr(findings.list[0].fix, "nobarrier"));
+    disk.kind = PS_LOG_DISK_MEMORY;
+    (void)snprintf(disk.name, sizeof(disk.name), "tmpfs");
+    assert_int_equal(judge_log_disk(&disk, 0)->level, DOCTOR_PROBLEM);
+    assert_non_null(strstr(findings.list[0].what, "is on tmpfs, which is memory"));
+    assert_int_equal(doctor_count(&findings, DOCTOR_PROBLEM), 1); /* which is why it is fast */
+    disk.kind = PS_LOG_DISK_NETWORK;
+    assert_int_equal(judge_log_disk(&disk, 0)->level, DOCTOR_ADVICE);
+    disk =
+        (struct ps_log_disk){.name = "xfs", .bytes = 100ull << 30, .free_bytes = 1ull << 30, .flush_us = 100};
+    assert_int_equal(judge_log_disk(&disk, 0)->level, DOCTOR_OK);
+    assert_int_equal(findings.list[1].level, DOCTOR_ADVICE);
+    assert_non_null(strstr(findings.list[1].fix, "make room"));
+    assert_int_equal(judge_log_disk(&disk, EACCES)->level, DOCTOR_PROBLEM);
+    assert_non_null(strstr(findings.list[0].what, "cannot be written"));
+    assert_int_equal(findings.count, 1);
+}
+
 static const struct doctor_finding *judge_zookeeper(const struct doctor_zookeeper *z)
 {
     findings.count = 0;
