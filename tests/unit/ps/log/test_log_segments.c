@@ -2,9 +2,11 @@
  * byte, with disks that fail or are full, and over rotations and starts. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include "fault_store.h"
 #include "power_store.h"
@@ -12,6 +14,7 @@
 #include "ps/log/log_segments.h"
 #include "tests/test.h"
 #include "tests/unit/temporary_directory.h"
+#include "uring_there.h"
 
 #define DIRECTORY "/ckpt"
 
@@ -670,6 +673,31 @@ TEST(a_segment_that_cannot_be_made_leaves_nothing)
 }
 
 /* ---- groups ---- */
+
+/* A core sleeps until then, and does not look. */
+TEST(the_kernel_rings_when_a_flush_has_ended)
+{
+    struct log_file_test t;
+    if (!uring_there())
+        skip();
+    char *directory = temporary_directory_make();
+    const int bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct pollfd rung = {.fd = bell, .events = POLLIN};
+    assert_true(bell >= 0);
+    log_begin(&t, ps_store_local(), directory, &empty);
+    ps_log_writer_notify(t.writer, bell);
+    append(&t, 0);
+    uint64_t due_us = ps_log_writer_poll(t.writer, t.now_us);
+    while (ps_log_writer_durable(t.writer) == 0) { /* a bell that does not ring is waited for in vain */
+        if (due_us == UINT64_MAX)
+            assert_int_equal(poll(&rung, 1, -1), 1);
+        due_us = ps_log_writer_poll(t.writer, ++t.now_us);
+    }
+    assert_int_equal(due_us, UINT64_MAX); /* nothing is left to do */
+    ps_log_writer_destroy(t.writer);
+    assert_int_equal(close(bell), 0);
+    assert_int_equal(temporary_directory_remove(directory), 0);
+}
 
 TEST(one_flush_takes_what_has_come_meanwhile)
 {
