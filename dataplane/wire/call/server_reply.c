@@ -292,6 +292,27 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
     server_reply_finish(ep, ref, slot);
 }
 
+void mr_reply_cancel(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL)
+        return;
+    assert(slot->begun && "mr_reply_cancel without mr_reply_begin");
+    struct mr_server_session *session = &ep->server_sessions[ref.session_index];
+    struct mr_tx_message *sending = slot->transfer;
+    assert((sending == NULL || sending->out.ready_bytes == 0) && "mr_reply_cancel after mr_reply_advance");
+    if (sending != NULL)
+        mr_slot_free(ep, session, sending);
+    if (slot->message != NULL)
+        mr_slot_free(ep, session, slot->message);
+    slot->transfer = NULL;
+    slot->message = NULL;
+    slot->message_bytes = 0;
+    if (!slot->acked)
+        slot->sequence = 0;
+    slot->begun = false;
+}
+
 void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint64_t sequence)
 {
     struct mr_slot *slot = slot_find(ep, ref);

@@ -161,6 +161,36 @@ TEST(later_may_be_answered_at_once, pair_opened, pair_ended)
     }
 }
 
+/* Also one that takes memory, of one segment or of several. */
+TEST(a_reply_that_was_begun_can_be_taken_back, pair_opened, pair_ended)
+{
+    static uint8_t bytes[5000];
+    for (uint32_t i = 0; i < 4; i++) {
+        struct pair_call c = {0};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, i == 1 ? 4 : sizeof(bytes), bytes);
+        const uint32_t executed = p.executed;
+        server_reply_call(&c, MR_OP_SAVE);
+        pair_run(&p, 500);
+        const struct mr_call_ref ref = p.later[p.later_count - 1];
+        mr_reply_set_sequence(server(), ref, 7);
+        assert_true(mr_reply_begin(server(), ref, MR_OK, &tensor, i > 0));
+        mr_reply_cancel(server(), ref);
+        if (i == 3) { /* it is made again, and answered */
+            mr_reply_busy(server(), ref);
+            pair_run(&p, 500000);
+            assert_int_equal(p.executed, executed + 2);
+            mr_reply_status(server(), p.later[p.later_count - 1], MR_OK);
+        } else {
+            mr_reply_error(server(), ref, MR_UNKNOWN_OUTCOME, "who knows");
+        }
+        pair_run(&p, 5000);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, i == 3 ? MR_OK : MR_UNKNOWN_OUTCOME);
+        mr_reply_cancel(server(), ref); /* stale */
+    }
+    assert_int_equal(server_memory(), 0);
+}
+
 TEST(a_late_answer_does_not_stretch_the_round_trip, pair_opened, pair_ended)
 {
     struct pair_call c = {0};
