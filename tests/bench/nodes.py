@@ -6,10 +6,15 @@ the client's CPU, of which it takes next to nothing. The two nodes take turns. W
 processor time of its process, with stand-ins for the nodes (wire/bench_nodes.c), so that nobody needs as many
 processors as there are nodes. Partitions move between two real nodes of a core each, on both CPUs.
 
+What a backup costs its owner: processor time of the owner's process for each push, and how long a push takes,
+with `copies` async and sync beside replication 1, in turns. The owner has one of the two CPUs, and the backup
+shares the other one with the client.
+
 A take-over: one node has all rows, is killed, and two spares load what it had from the checkpoint; its time,
 without that of the session and `take_over_s`, stands beside a restore of the same rows by the node itself.
 """
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -41,6 +46,11 @@ ROWS = {
     "move_speed": ("MiB/s", "higher", 0.5, "ratio"),  # against a client that reads the same rows
     "move_lookup_p99": ("us", "lower", 2.0, "ratio"),  # against the same while nothing moves
     "map_change_ms": ("ms", "lower", 50.0, "value"),
+    **{  # a push of 13,312 keys, against replication 1
+        f"copies_{mode}_cpu": ("us", "lower", 1.25, "ratio") for mode in ("async", "sync")
+    },
+    "copies_async_push": ("us", "lower", 1.25, "ratio"),  # of 64 keys, against replication 1
+    "copies_sync_push": ("us", "lower", 1.0, "ratio"),  # the same and an empty call more
     "take_over": ("s", "lower", 0.7, "ratio"),  # against a restore
 }
 
@@ -186,8 +196,9 @@ class Nodes:
 
     @contextlib.contextmanager
     def member(self, cable, server, name, cpu, port, **more):
-        """A node of the cluster of take_over(); yields its log's path and its process id."""
-        directory = os.path.join(self.directory, f"take-over-{name}")
+        """A node of the cluster of take_over(), or of another one; yields its log's path and its process
+        id."""
+        directory = os.path.join(self.directory, f"{more.get('cluster.name', 'take-over')}-{name}")
         os.makedirs(directory, exist_ok=True)
         settings = {
             "node.name": f"bench-{os.getpid()}-{name}",
@@ -204,8 +215,9 @@ class Nodes:
             "cluster.zookeeper": server,
             "cluster.session_ms": SESSION_MS,
             "cluster.take_over_s": TAKE_OVER_S,
+            **more,
         }
-        command = self.bench.node_arguments(directory, "socket", "server0", **settings, **more)
+        command = self.bench.node_arguments(directory, "socket", "server0", **settings)
         log = os.path.join(directory, "log")
         command = ["sh", "-c", 'log="$1"; shift; exec "$@" 2> "$log"', "sh", log, *command]
         with self.tools.serving(cable.server, command, "ready", "0,1", ()) as (_, pid):
@@ -251,9 +263,87 @@ class Nodes:
             served_s = time.monotonic() - killed
         self.bench.add("take_over", served_s - SESSION_MS / 1e3 - TAKE_OVER_S, restore_s)
 
+    def wait_for_copies(self, cable, address):
+        """Until each partition has a backup that is in sync."""
+        command = [self.bench.program("tools/millrace"), "ctl", "nodes", "--json", "--server", address]
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            shown = self.tools.run("ip", "netns", "exec", cable.client, *command, capture_output=True)
+            shown = json.loads(shown.stdout)
+            if shown["copies"] and all(node["uncopied"] == 0 for node in shown["nodes"]):
+                return
+            time.sleep(0.05)
+        raise RuntimeError("no backup is in sync within 60 s")
+
+    def copies(self):
+        tools = self.tools
+        seen = {mode: {"cpu": [], "push": [], "empty": []} for mode in ("none", "async", "sync")}
+        with contextlib.ExitStack() as stack:
+            cable = stack.enter_context(tools.Cable(self.bench.mtu, server_kernel=True))
+            server = stack.enter_context(zookeeper(tools, cable.server))
+            owners = {}
+            for at, mode in enumerate(seen):
+                port = tools.PORT + 20 * at
+                more = {
+                    "cluster.name": f"copies-{mode}",
+                    "cluster.replication": 1 if mode == "none" else 2,
+                    "cluster.copies": "sync" if mode == "sync" else "async",
+                    "checkpoint.directory": os.path.join(self.directory, f"copies-{mode}"),
+                    "memory.limit_mib": 1024,
+                }
+                os.makedirs(more["checkpoint.directory"], exist_ok=True)
+                _, pid = stack.enter_context(
+                    self.member(
+                        cable, server, "owner", tools.CPU_SERVER, port, **more, **{"cluster.host": "a"}
+                    )
+                )
+                backup = {"cluster.host": "b", "cluster.role": "spare"}
+                stack.enter_context(
+                    self.member(cable, server, "backup", tools.CPU_CLIENT, port + 10, **more, **backup)
+                )
+                owners[mode] = (f"{tools.SERVER_IP}:{port}", pid)
+
+            def calls(mode, only, runs):
+                address, _ = owners[mode]
+                command = [self.bench.program("tests/bench/bench_calls"), "--server", address, "--only", only]
+                return tools.client_lines(cable.client, [*command, "--runs", str(runs)])[only]["value"]
+
+            def cpu_us(mode):
+                total = 0
+                for task in os.listdir(f"/proc/{owners[mode][1]}/task"):
+                    with open(f"/proc/{owners[mode][1]}/task/{task}/schedstat", encoding="utf-8") as stat:
+                        total += int(stat.read().split()[0])
+                return total / 1e3
+
+            for mode in seen:
+                calls(mode, "push_13312x16", 10)
+                if mode != "none":
+                    self.wait_for_copies(cable, owners[mode][0])
+            runs = self.bench.runs
+            for _ in range(TURNS):
+                for mode, times in seen.items():
+                    begin = cpu_us(mode)
+                    calls(mode, "push_13312x16", 1)
+                    few = cpu_us(mode)
+                    calls(mode, "push_13312x16", 1 + runs)
+                    times["cpu"].append((cpu_us(mode) - few - (few - begin)) / runs)
+                    times["push"].append(calls(mode, "push_64", runs))
+                    times["empty"].append(calls(mode, "empty_call_1", runs))
+        median = {
+            mode: {what: statistics.median(values) for what, values in times.items()}
+            for mode, times in seen.items()
+        }
+        none = median["none"]
+        for mode in ("async", "sync"):
+            self.bench.add(f"copies_{mode}_cpu", median[mode]["cpu"], none["cpu"])
+        self.bench.add("copies_async_push", median["async"]["push"], none["push"])
+        self.bench.add("copies_sync_push", median["sync"]["push"], none["push"] + none["empty"])
+
     def round(self):
         if self.bench.wants("take_over"):
             self.take_over()
+        if self.bench.wants("copies_*"):
+            self.copies()
         if self.bench.wants("cluster_*"):
             self.beside_a_node_by_itself()
         if self.bench.wants("nodes_*"):

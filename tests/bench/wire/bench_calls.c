@@ -196,6 +196,20 @@ static void bench_own_p99(struct mr_client *client, const struct workload *w, ui
     free(us);
 }
 
+/* Of 64 keys: of one segment. */
+static void bench_push_small(struct mr_client *client, const struct workload *w, uint32_t runs)
+{
+    double *us = calloc(runs, sizeof(*us));
+    for (uint32_t i = 0; i < runs + 1000; i++) {
+        double t0 = bench_now_us();
+        bench_check(mr_push_gradients(client, NULL, w->table, w->keys, 64, DIM, w->gradients), "push");
+        if (i >= 1000)
+            us[i - 1000] = bench_now_us() - t0;
+    }
+    bench_print_latency("push_64", us, runs);
+    free(us);
+}
+
 /* A batch of SAMPLES, with a bag for each of so many slots, whose SLOTS / slots keys the server sums. */
 static void bench_lookup_batch(const char *name, struct mr_client *client, const struct workload *w,
                                uint32_t slots, const struct mr_options *options, uint32_t runs)
@@ -300,6 +314,8 @@ int main(int argc, char **argv)
         bench_lookup(client, w, 1, "lookup_1", runs * 20);
     if (only == NULL || strcmp(only, "lookup_64") == 0)
         bench_lookup(client, w, 64, "lookup_64", runs * 20);
+    if (only != NULL && strcmp(only, "push_64") == 0)
+        bench_push_small(client, w, runs * 20);
     if (only != NULL && strcmp(only, "own_p99") == 0)
         bench_own_p99(client, w, runs * 40);
     static const struct {
