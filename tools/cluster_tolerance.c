@@ -9,7 +9,11 @@ bool tool_tolerance_text(const struct mr_cluster_state *state, const char *name,
     switch ((enum mr_tolerance)state->tolerance) {
     case MR_TOLERATES_ONE:
         (void)snprintf(text, TOOL_TOLERANCE_BYTES,
-                       "whichever node dies now, the others serve on what it owns");
+                       "whichever node dies now, the others serve on what it owns%s",
+                       !state->has_copies    ? ""
+                       : state->answers_wait ? ", with all pushes that were answered (cluster.copies = sync)"
+                                             : ", but for the last milliseconds of clients without replay "
+                                               "(cluster.copies = async)");
         return true;
     case MR_TOLERANCE_OFF:
         (void)snprintf(text, TOOL_TOLERANCE_BYTES,

@@ -175,6 +175,7 @@ struct mr_cluster_state {
     uint64_t lease_left_us; /* of the node that answered; 0: it serves nothing now */
     bool is_member;
     bool has_copies;         /* cluster.replication is 2 */
+    bool answers_wait;       /* to pushes, for copies that are in sync: cluster.copies = sync */
     uint8_t tolerance;       /* enum mr_tolerance */
     uint16_t tolerance_node; /* which of them that is about; UINT16_MAX: none */
 };

@@ -284,8 +284,8 @@ void mr_endpoint_set_hellos(struct mr_endpoint *ep, uint32_t hellos_per_address)
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                     struct mr_tensor *tensors, uint32_t tensor_count);
 void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
-/* Takes a reply back that was begun and of which nothing was sent (mr_reply_advance): then the call is answered
- * as if it had not been begun. With a stale ref this does nothing. */
+/* Takes back a reply that was begun and of which nothing was sent (mr_reply_advance): then the call is
+ * answered as if it had not been begun. With a stale ref this does nothing. */
 void mr_reply_cancel(struct mr_endpoint *ep, struct mr_call_ref ref);
 /* A reply may stay open, from begin to end, over many rounds of the caller's loop if mr_reply_later() was
  * called before. Other functions of the endpoint may then be called in between, other calls may begin and

@@ -19,6 +19,9 @@
     X(copies_lag_bytes, GAUGE, BYTES, "what the backups of this node's partitions have not applied yet")     \
     X(copies_lag_us, GAUGE, MICROSECONDS,                                                                    \
       "how long it took the slowest of them of late, or takes, to apply what was changed; 0: below 0.25 s")  \
+    X(backups_left_behind, COUNTER, NONE,                                                                    \
+      "times that a backup of this node's partitions was put out of sync: it stood still, was too slow, or " \
+      "had lost what it had")                                                                                \
     X(partitions_taken_over, COUNTER, NONE,                                                                  \
       "partitions of dead nodes that this node has loaded beside what it serves")                            \
     X(take_overs_failed, COUNTER, NONE, "times that it could not load partitions of dead nodes")

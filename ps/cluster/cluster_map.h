@@ -56,6 +56,7 @@ struct ps_cluster_node {
     /* In a node's entry, not in the map: what it is configured with, and would have the map have.
      * replication 0: it does not say. */
     uint32_t take_over_s, replication;
+    bool answers_wait;
 };
 
 /* Partitions on their way from their owner to another node. The owner serves them until it has finished. */
@@ -81,6 +82,7 @@ struct ps_cluster_map {
     uint64_t restored_from[PS_CLUSTER_PARTITIONS_MAX];
     uint32_t take_over_s; /* a node without a session for longer loses its partitions; 0: it keeps them */
     uint32_t replication; /* 1, or 2: each partition has a backup, too (ps/cluster/copies.h) */
+    bool answers_wait;    /* for backups that are in sync: copies = sync; else async */
     /* The node that follows what the owner does: an index of nodes, or PS_CLUSTER_NO_NODE. By which
      * assignment, 0 without one: all partitions of one owner that were assigned to one node together have one
      * number. And whether it has all that the owner has answered for, or, where answers do not wait for it,

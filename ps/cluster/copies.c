@@ -54,8 +54,18 @@ bool ps_copies_set_replication(struct ps_cluster_map *map, uint32_t replication)
         return false;
     map->needs |= needs;
     map->replication = replication;
+    map->answers_wait = false;
     for (uint32_t p = 0; p < map->partition_count && replication < 2; p++)
         ps_cluster_map_end_copy(map, p);
+    map->epoch++;
+    return true;
+}
+
+bool ps_copies_set_answers(struct ps_cluster_map *map, bool answers_wait)
+{
+    if (map->replication < 2 || map->answers_wait == answers_wait)
+        return false;
+    map->answers_wait = answers_wait;
     map->epoch++;
     return true;
 }

@@ -47,6 +47,10 @@ enum mr_tolerance ps_copies_tolerance(const struct ps_cluster_map *map,
 
 /* 1: backups end. 2: they are assigned from now on. False: it is so, or some node has no copies. */
 bool ps_copies_set_replication(struct ps_cluster_map *map, uint32_t replication);
+/* Says whether answers to pushes wait for backups from now on (copies = sync), or do not. Copies that are in
+ * sync stay so: what was answered before, with async, clients can send again. False: it is so, or replication
+ * is 1. */
+bool ps_copies_set_answers(struct ps_cluster_map *map, bool answers_wait);
 /* Assigns backups to partitions that have none and whose owner is present: nodes that are present, on other
  * hosts and not drained, those that the owner has already first, then those with the fewest partitions for
  * their cores, spares last. `room` (NULL: any): how many more partitions each can take; those that are being

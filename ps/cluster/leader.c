@@ -104,12 +104,17 @@ struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view)
             differs.replication[0] = first;
             differs.replication[1] = node;
         }
+        if (node->answers_wait != first->answers_wait) {
+            differs.copies[0] = first;
+            differs.copies[1] = node;
+        }
     }
     for (uint32_t i = 0; i < map->node_count; i++)
         is_away |= view->absent_us[i] > 0 && ps_cluster_map_owns_any(map, i);
     const bool is_open = first != NULL && !is_away;
     view->take_over_s = is_open && differs.take_over[0] == NULL ? first->take_over_s : map->take_over_s;
     view->replication = is_open && differs.replication[0] == NULL ? first->replication : map->replication;
+    view->answers_wait = is_open && differs.copies[0] == NULL ? first->answers_wait : map->answers_wait;
     return differs;
 }
 
@@ -136,6 +141,7 @@ static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next
         PS_CLUSTER_NO_NODE) { /* before, an older node would be refused if it comes second */
         is_changed |= ps_cluster_map_set_take_over(next, view->take_over_s);
         is_changed |= ps_copies_set_replication(next, view->replication);
+        is_changed |= ps_copies_set_answers(next, view->answers_wait);
     }
     next->epoch = view->map->epoch + (is_changed ? 1 : 0);
     return is_changed;

@@ -21,6 +21,7 @@ struct ps_leader_view {
     uint64_t take_over_us; /* map->take_over_s: who is absent for longer loses its partitions; 0: nobody */
     uint32_t take_over_s;  /* what the map is to have: ps_leader_settings() */
     uint32_t replication;  /* the same */
+    bool answers_wait;     /* the same */
     uint64_t drop_us;      /* a backup that is absent for longer is given up */
     /* of map->nodes: how many partitions each can take over, and follow; NULL: any number */
     const uint32_t *room, *room_for_copies;
@@ -40,12 +41,12 @@ struct ps_leader_view {
 
 /* Which nodes with a session are configured otherwise; NULL: none. */
 struct ps_leader_differs {
-    const struct ps_cluster_node *take_over[2], *replication[2];
+    const struct ps_cluster_node *take_over[2], *replication[2], *copies[2];
 };
 
-/* Sets take_over_s and replication of a view to what all nodes with a session are configured with. They stay
- * as the map has them where nodes differ, and while one that owns something has no session: nodes that differ
- * lead in turn, and would change the map to and fro. */
+/* Sets take_over_s, replication and answers_wait of a view to what all nodes with a session are configured
+ * with. They stay as the map has them where nodes differ, and while one that owns something has no session:
+ * nodes that differ lead in turn, and would change the map to and fro. */
 struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view);
 
 enum ps_leader_action {

@@ -110,6 +110,8 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
         (void)json_object_set_new(root, "take_over_s", json_integer((json_int_t)map->take_over_s));
     if (map->replication > 1)
         (void)json_object_set_new(root, "replication", json_integer((json_int_t)map->replication));
+    if (map->answers_wait)
+        (void)json_object_set_new(root, "answers_wait", json_true());
     if (map->balances_when_asked)
         (void)json_object_set_new(root, "balances_when_asked", json_true());
     if (map->balances)
@@ -183,8 +185,9 @@ char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_c
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT_1));
     if (node->replication != 0)
         (void)json_object_set_new(root, "wants",
-                                  json_pack("{s:I, s:I}", "take_over_s", (json_int_t)node->take_over_s,
-                                            "replication", (json_int_t)node->replication));
+                                  json_pack("{s:I, s:I, s:b}", "take_over_s", (json_int_t)node->take_over_s,
+                                            "replication", (json_int_t)node->replication, "answers_wait",
+                                            node->answers_wait));
     put_features(root, &report->features);
     put_cut(root, &report->cut);
     put_part(root, report);
@@ -377,6 +380,7 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
         map->take_over_s = (uint32_t)ps_json_number(r, root, "take_over_s", UINT32_MAX);
     if (json_object_get(root, "replication") != NULL)
         map->replication = (uint32_t)ps_json_number(r, root, "replication", 2);
+    map->answers_wait = json_is_true(json_object_get(root, "answers_wait"));
     const json_t *balance = json_object_get(root, "balance");
     map->balances = balance != NULL;
     map->balances_when_asked = json_is_true(json_object_get(root, "balances_when_asked"));
@@ -481,6 +485,7 @@ static void read_settings(struct ps_json_reader *r, const json_t *root, struct p
         return;
     node->take_over_s = (uint32_t)ps_json_number(r, wants, "take_over_s", UINT32_MAX);
     node->replication = (uint32_t)ps_json_number(r, wants, "replication", UINT32_MAX);
+    node->answers_wait = json_is_true(json_object_get(wants, "answers_wait"));
 }
 
 static void read_room(struct ps_json_reader *r, const json_t *root, struct ps_cluster_room_report *room)

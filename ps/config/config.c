@@ -229,6 +229,11 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "checkpoint.durability = log needs a disk of this machine: set checkpoint.directory to a directory "
          "there (checkpoint.remote copies its checkpoints to a store)",
          {ABOUT(checkpoint_durability), ABOUT(checkpoint_directory)}},
+        {c->cluster_copies == PS_COPIES_SYNC && c->cluster_replication < 2,
+         "cluster.copies = sync has answers wait for copies, of which there are none: set "
+         "cluster.replication "
+         "= 2",
+         {ABOUT(cluster_copies), ABOUT(cluster_replication)}},
         {c->cluster_name[0] == '\0' && (c->cluster_zookeeper[0] != '\0' || c->cluster_node[0] != '\0' ||
                                         c->cluster_credentials_file[0] != '\0' ||
                                         c->cluster_address[0] != '\0' || c->cluster_init_from[0] != '\0'),

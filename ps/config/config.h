@@ -65,6 +65,7 @@ enum ps_durable_where { PS_DURABLE_DISK, PS_DURABLE_REMOTE };                   
 enum ps_durability { PS_DURABILITY_CHECKPOINT, PS_DURABILITY_LOG };               /* checkpoint.durability */
 enum ps_cluster_role { PS_ROLE_MEMBER, PS_ROLE_SPARE };                           /* cluster.role */
 enum ps_cluster_rebalance { PS_REBALANCE_AUTO, PS_REBALANCE_BY_HAND };            /* cluster.rebalance */
+enum ps_cluster_copies { PS_COPIES_ASYNC, PS_COPIES_SYNC };                       /* cluster.copies */
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
 
 /* Every key at its default. */

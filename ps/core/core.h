@@ -17,6 +17,7 @@
 #include "ps/core/coop_task.h"
 #include "ps/core/node.h"
 #include "ps/core/ownership.h"
+#include "ps/core/push_answers.h"
 #include "ps/core/staging.h"
 #include "ps/core/step_clock.h"
 #include "ps/core/step_barrier.h"
@@ -51,6 +52,8 @@
       "of these, those whose clients may send them again: such pushes may be applied twice")                 \
     X(pushes_waiting, COUNTER, NONE,                                                                         \
       "numbered pushes, or batches of new streams, refused for the moment: just being applied, or no room")  \
+    X(answers_waiting, GAUGE, NONE,                                                                          \
+      "answers to pushes that wait until backups have them (cluster.copies = sync)")                         \
     X(variable_gradients_skipped, COUNTER, NONE,                                                             \
       "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
     X(batches_fed, COUNTER, NONE, "batches fed")                                                             \
@@ -153,8 +156,9 @@ struct ps_core {
     struct ps_applied_batches *applied;
     struct ps_partials partials;
     struct ps_clients *clients;
-    struct ps_pushes *pushes; /* numbered ones */
-    struct ps_push_log *log;  /* checkpoint.durability = log (ps/core/push_log.h); NULL: none */
+    struct ps_pushes *pushes;            /* numbered ones */
+    struct ps_push_answers push_answers; /* that leave later */
+    struct ps_push_log *log;             /* checkpoint.durability = log (ps/core/push_log.h); NULL: none */
     struct ps_replay *replay; /* while a record of the log is applied (ps/core/push_log.h); else NULL */
     uint32_t freeze;          /* enum mr_freeze */
     enum ps_gate gate;

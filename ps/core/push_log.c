@@ -6,20 +6,11 @@
 #include "dataplane/wire/format/push_number.h"
 #include "ps/core/core.h"
 
-#define ANSWERS_MAX  16384u /* that wait */
-#define ANSWERS_KEPT 64u    /* of these, places for calls that were begun */
-#define EVICTED_MAX  120u   /* keys in a record */
-#define PUSH_PARTS   (MR_TENSORS_MAX / 2)
-
-struct waiting_answer {
-    struct mr_call_ref ref;
-    uint64_t position; /* durable: it goes */
-};
+#define EVICTED_MAX 120u /* keys in a record */
+#define PUSH_PARTS  (MR_TENSORS_MAX / 2)
 
 struct ps_push_log {
     struct ps_log_writer *writer;
-    struct waiting_answer *answers; /* ring */
-    uint32_t first, count;
     uint64_t *left_out; /* of the push that is applied */
     uint64_t left_out_max;
     uint32_t left_out_count;
@@ -266,27 +257,16 @@ bool ps_push_log_has_room(const struct ps_core *core, uint64_t content_bytes)
            (ps_push_log_error(core) == 0 && ps_log_writer_has_room(core->log->writer, content_bytes));
 }
 
-static bool call_keep(const struct ps_op *op)
-{
-    const struct ps_push_log *log = op->core->log;
-    if (log->count + ANSWERS_KEPT >= ANSWERS_MAX ||
-        (!is_deferred(op) && mr_reply_later(op->ep, op->request) == NULL))
-        return hold_back(op);
-    return true;
-}
-
 bool ps_push_log_keep(const struct ps_op *op, uint64_t content_bytes)
 {
-    if (op->core->log == NULL)
-        return true;
-    return ps_push_log_has_room(op->core, content_bytes) ? call_keep(op) : hold_back(op);
+    return ps_push_log_has_room(op->core, content_bytes) ? ps_push_answer_keep(op) : hold_back(op);
 }
 
 bool ps_push_log_promise(const struct ps_op *op, const struct ps_batch *batch, uint64_t keys)
 {
     struct ps_push_log *log = op->core->log;
     if (log == NULL)
-        return true;
+        return ps_push_answer_keep(op);
     log->left_out_count = 0;
     memset(log->part_left_out, 0, sizeof(log->part_left_out));
     if (keys > log->left_out_max) {
@@ -299,15 +279,10 @@ bool ps_push_log_promise(const struct ps_op *op, const struct ps_batch *batch, u
     if (!ps_log_writer_promise(log->writer,
                                push_bytes(message_bytes(op), batch_bytes(batch), keys, PUSH_PARTS)))
         return hold_back(op);
-    return call_keep(op);
+    return ps_push_answer_keep(op);
 }
 
 /* ---- answers ---- */
-
-bool ps_push_log_reply(const struct ps_op *op, struct mr_tensor *tensors, uint32_t count)
-{
-    return op->core->replay != NULL || mr_reply_begin(op->ep, op->request->ref, MR_OK, tensors, count);
-}
 
 /* Up to which number all pushes of the stream will be durable when the answer goes. */
 static void answer_set_durable(const struct ps_op *op)
@@ -322,41 +297,10 @@ static void answer_set_durable(const struct ps_op *op)
     mr_reply_set_sequence(op->ep, op->request->ref, mr_push_sequence(stream, floor));
 }
 
-void ps_push_log_answer(const struct ps_op *op)
+uint64_t ps_push_log_answers(const struct ps_op *op)
 {
-    struct ps_push_log *log = op->core->log;
-    if (op->core->replay != NULL) {
-        op->core->replay->is_done = true;
-        return;
-    }
-    if (log == NULL) {
-        mr_reply_end(op->ep, op->request->ref);
-        return;
-    }
-    evicted_append(op->core);
     answer_set_durable(op);
-    const uint64_t position = ps_log_writer_position(log->writer);
-    if (ps_push_log_is_durable(op->core, position)) {
-        mr_reply_end(op->ep, op->request->ref);
-        return;
-    }
-    assert(log->count < ANSWERS_MAX);
-    log->answers[(log->first + log->count++) % ANSWERS_MAX] =
-        (struct waiting_answer){op->request->ref, position};
-    op->core->log_counters.answers_waiting = log->count;
-}
-
-static void answers_send(struct ps_core *core)
-{
-    struct ps_push_log *log = core->log;
-    const uint64_t durable = ps_log_writer_durable(log->writer);
-    while (log->count > 0 && log->answers[log->first].position <= durable) {
-        const struct mr_call_ref ref = log->answers[log->first].ref;
-        log->first = (log->first + 1) % ANSWERS_MAX;
-        log->count--;
-        mr_reply_end(core->ep, ref);
-    }
-    core->log_counters.answers_waiting = log->count;
+    return ps_push_log_position(op->core);
 }
 
 uint64_t ps_push_log_poll(struct ps_core *core, uint64_t now_us)
@@ -367,7 +311,7 @@ uint64_t ps_push_log_poll(struct ps_core *core, uint64_t now_us)
     const uint64_t due_us = ps_log_writer_poll(log->writer, now_us);
     if (ps_push_log_error(core) != error)
         ps_node_wake_control(core->node); /* which says so */
-    answers_send(core);
+    ps_push_answers_send(core);
     return due_us;
 }
 
@@ -393,13 +337,10 @@ enum mr_status ps_push_log_begin(struct ps_core *core, struct ps_log_writer *wri
                                  const struct ps_log_file *file)
 {
     struct ps_push_log *log = calloc(1, sizeof(*log));
-    struct waiting_answer *answers = calloc(ANSWERS_MAX, sizeof(*answers));
-    if (log == NULL || answers == NULL) {
+    if (log == NULL || ps_push_answers_make(core) != MR_OK) {
         free(log);
-        free(answers);
         return MR_NO_MEMORY;
     }
-    log->answers = answers;
     log->writer = writer;
     ps_log_writer_switch(writer, file);
     ps_log_writer_notify(writer, dp_core_bell(core->dp_core));
@@ -430,7 +371,6 @@ void ps_push_log_end(struct ps_core *core)
         return;
     evicted_append(core);
     ps_log_writer_destroy(log->writer);
-    free(log->answers);
     free(log->left_out);
     free(log);
     core->log = NULL;

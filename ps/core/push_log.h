@@ -37,7 +37,7 @@ enum mr_status ps_push_log_begin(struct ps_core *core, struct ps_log_writer *wri
 /* A published checkpoint has all that was before the last ps_push_log_switch(). Any thread, while the core
  * has a log. */
 void ps_push_log_covered(const struct ps_core *core);
-/* What waits is written first. Answers that wait are given up: their calls end with the endpoint. */
+/* What waits is written first. */
 void ps_push_log_end(struct ps_core *core);
 /* Records go to this file from now on, which is the log's: nothing of a push lies on both sides, as none is
  * in flight. After ps_push_log_can_switch(). */
@@ -60,11 +60,9 @@ int ps_push_log_error(const struct ps_core *core);
 /* Whether a push has to wait for the one in slices: then it waits as one of its length does, and the handler
  * returns. */
 bool ps_push_log_defers(const struct ps_op *op);
-/* Before anything changes: the call's answer may come later, and a record of so many bytes can be appended.
- * False: it was answered BUSY. */
+/* ps_push_answer_keep(), also without a log; and a record of so many bytes can be appended. False: the call
+ * was answered BUSY. */
 bool ps_push_log_keep(const struct ps_op *op, uint64_t content_bytes);
-/* Begins the answer, as mr_reply_begin(); of a push of the log there is none. */
-bool ps_push_log_reply(const struct ps_op *op, struct mr_tensor *tensors, uint32_t count);
 /* As ps_push_log_keep(), and there is room for its record: with `batch` (NULL: none), and up to `keys` keys
  * that get no row. */
 bool ps_push_log_promise(const struct ps_op *op, const struct ps_batch *batch, uint64_t keys);
@@ -83,8 +81,9 @@ void ps_push_log_forget(struct ps_core *core, const uint64_t *streams, uint32_t 
  * */
 void ps_push_log_feature(struct ps_core *core, enum ps_log_kind kind, uint32_t id,
                          const struct mr_feature *feature);
-/* Ends the answer, which was begun: now, or when all that was appended is durable. */
-void ps_push_log_answer(const struct ps_op *op);
+/* Of an answer that is complete, with a log: it reports what is durable once it goes. Returns up to where the
+ * log is to be durable then. */
+uint64_t ps_push_log_answers(const struct ps_op *op);
 /* Watches the evictions of a new table: they are logged while it serves. */
 void ps_push_log_watch(struct ps_feature *f);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/bytes.h"
+#include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
 #include "ps/move/copy_ring.h"
@@ -13,6 +14,15 @@
 #define CHUNK_ROWS   64u                        /* of a PS_RECORD_ROWS */
 #define CURSOR_BYTES (2u * MR_MOVE_BLOCK_BYTES) /* are kept ahead of the backup at most */
 #define NOTED_MAX    256u /* of each kind between two records: beyond, all are written */
+#define MARKS_MIN    64u
+#define LOOK_US      1000u /* between two looks at what changed without a call's record */
+#define PARK_US                                                                                              \
+    500000u /* a question is kept for so long at most: the backup is to know that the source lives */
+
+/* Where a record ends that answers may wait for. */
+struct copy_mark {
+    uint64_t record, end;
+};
 
 /* One backup. */
 struct ps_copy_source {
@@ -29,6 +39,12 @@ struct ps_copy_source {
     uint64_t *hashes;
     uint32_t hash_count, hash_at;
     struct ps_copy_status *status;
+    bool waits;              /* answers do, until the backup has what the marks are about */
+    struct copy_mark *marks; /* ring */
+    uint32_t mark_first, mark_count, mark_room;
+    uint64_t lost_record;            /* the first one that is not in the stream; 0: all are */
+    const struct mr_request *parked; /* the backup's question; NULL: none is kept */
+    uint64_t parked_us;
 };
 
 struct push_note {
@@ -53,6 +69,7 @@ struct ps_copies {
     struct range_note ranges[NOTED_MAX];
     uint8_t *scratch; /* of exported records */
     size_t scratch_bytes;
+    uint64_t looked_us; /* at what changed without a call's record */
 };
 
 /* ---- notes ---- */
@@ -124,6 +141,8 @@ static bool notes_any(const struct ps_core *core)
                c->all_ranges;
     for (uint32_t id = 1; id <= core->feature_id_max && !any; id++)
         any = core->changes[id].count > 0 || core->changes[id].is_lost;
+    for (uint32_t i = 0; i < c->count && !any; i++) /* the beginning of a record */
+        any = c->sources[i].ring.put != c->sources[i].ring.end;
     return any;
 }
 
@@ -168,10 +187,114 @@ static void copy_source_say(const struct ps_core *core, struct ps_copy_source *s
 static void copy_source_lose(struct ps_core *core, struct ps_copy_source *s)
 {
     s->is_lost = true;
-    ps_copy_ring_free(&s->ring);
     free(s->hashes);
     s->hashes = NULL;
     copy_source_say(core, s);
+}
+
+/* ---- answers that wait ---- */
+
+/* Up to which record the backup has all; UINT64_MAX: it lacks none. */
+static uint64_t copy_source_passed(const struct ps_copy_source *s)
+{
+    if (s->mark_count > 0)
+        return s->marks[s->mark_first].record - 1;
+    return s->lost_record != 0 ? s->lost_record - 1 : UINT64_MAX;
+}
+
+/* Of all backups that answers wait for. */
+static uint64_t copies_passed(const struct ps_core *core, bool *any_waits)
+{
+    const struct ps_copies *c = core->copies;
+    uint64_t passed = core->push_answers.record;
+    *any_waits = false;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct ps_copy_source *s = &c->sources[i];
+        *any_waits |= s->waits;
+        if (s->waits && copy_source_passed(s) < passed)
+            passed = copy_source_passed(s);
+    }
+    return passed;
+}
+
+/* Sends what waited for it. */
+static void copies_say_passed(struct ps_core *core)
+{
+    bool any_waits;
+    const uint64_t passed = copies_passed(core, &any_waits);
+    if (!any_waits)
+        ps_push_answers_wait_no_more(core);
+    else
+        ps_push_answers_pass(core, passed);
+}
+
+static bool marks_grow(struct ps_copy_source *s)
+{
+    const uint32_t room = s->mark_room == 0 ? MARKS_MIN : 2 * s->mark_room;
+    struct copy_mark *marks = malloc(room * sizeof(*marks));
+    if (marks == NULL)
+        return false;
+    for (uint32_t i = 0; i < s->mark_count; i++)
+        marks[i] = s->marks[(s->mark_first + i) % s->mark_room];
+    free(s->marks);
+    s->marks = marks;
+    s->mark_first = 0;
+    s->mark_room = room;
+    return true;
+}
+
+/* The record that was just made is in the stream, if this backup is concerned, or the source is lost. */
+static void copy_source_mark(struct ps_core *core, struct ps_copy_source *s, bool is_put)
+{
+    const uint64_t record = core->push_answers.record;
+    if (!s->is_lost && is_put && s->mark_count == s->mark_room && !marks_grow(s))
+        copy_source_lose(core, s);
+    if (s->is_lost)
+        s->lost_record = s->lost_record == 0 ? record : s->lost_record;
+    else if (is_put)
+        s->marks[(s->mark_first + s->mark_count++) % s->mark_room] = (struct copy_mark){record, s->ring.end};
+}
+
+static void copy_source_unmark(struct ps_core *core, struct ps_copy_source *s)
+{
+    bool any = false;
+    for (; s->mark_count > 0 && s->marks[s->mark_first].end <= s->ring.begin; s->mark_count--) {
+        s->mark_first = (s->mark_first + 1) % s->mark_room;
+        any = true;
+    }
+    if (any)
+        copies_say_passed(core);
+}
+
+enum mr_status ps_copy_source_wait(struct ps_core *core, uint64_t id, bool waits)
+{
+    struct ps_copy_source *s = copy_source_find(core, id);
+    if (s == NULL || s->waits == waits)
+        return MR_OK;
+    ps_copies_record(core); /* what was applied is in the stream */
+    if (waits) {
+        bool any_waits;
+        const uint64_t passed = copies_passed(core, &any_waits);
+        if (ps_push_answers_wait(core, passed) != MR_OK)
+            return MR_NO_MEMORY;
+    }
+    s->waits = waits;
+    s->mark_first = s->mark_count = 0;
+    s->lost_record = s->is_lost ? core->push_answers.record + 1 : 0;
+    copies_say_passed(core);
+    return MR_OK;
+}
+
+/* Another node may own the partitions now: what it has of what waits is not known. */
+static void copy_source_give_up(struct ps_core *core, struct ps_copy_source *s)
+{
+    if (!s->waits)
+        return;
+    const uint64_t passed = copy_source_passed(s);
+    if (passed != UINT64_MAX)
+        ps_push_answers_give_up(core, passed + 1);
+    s->waits = false;
+    copies_say_passed(core);
 }
 
 /* Has the core collect what its tables change. */
@@ -241,7 +364,11 @@ void ps_copy_source_end(struct ps_core *core, uint64_t id)
         struct ps_copy_source *s = &c->sources[i];
         if (id != 0 && s->id != id)
             continue;
+        copy_source_give_up(core, s);
+        if (s->parked != NULL)
+            mr_reply_busy(core->ep, s->parked->ref);
         ps_copy_ring_free(&s->ring);
+        free(s->marks);
         free(s->hashes);
         *s = c->sources[--c->count];
     }
@@ -411,25 +538,57 @@ static void copy_source_commit(struct ps_core *core, struct ps_copy_source *s)
         copy_source_say(core, s);
 }
 
-void ps_copies_record(struct ps_core *core)
+/* Does the backup need to be told? Else its cursor will come by, or there is nothing to be completed. */
+static bool copy_source_is_told(const struct ps_copy_source *s)
+{
+    return !s->is_lost && s->is_begun;
+}
+
+/* Puts what the core's tables have changed, and begins to collect anew. */
+static void copies_put_changes(struct ps_core *core)
 {
     struct ps_copies *c = core->copies;
     bool is_lost = false;
-    if (core->push_is_open || !notes_any(core))
-        return;
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
         is_lost |= core->changes[id].is_lost;
     for (uint32_t i = 0; i < c->count; i++) {
         struct ps_copy_source *s = &c->sources[i];
-        if (s->is_lost || !s->is_begun) /* its cursor will come by */
+        if (!copy_source_is_told(s))
             continue;
         s->ring.is_full |= is_lost;
         put_changes(core, s);
-        put_ranges(core, s);
-        put_records(core, s);
-        copy_source_commit(core, s);
+    }
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
+        ps_table_changes_clear(&core->changes[id]);
+}
+
+void ps_copies_record_more(struct ps_core *core)
+{
+    if (core->push_is_open)
+        copies_put_changes(core);
+}
+
+void ps_copies_record(struct ps_core *core)
+{
+    struct ps_copies *c = core->copies;
+    if (core->push_is_open || !notes_any(core))
+        return;
+    core->push_answers.record++;
+    copies_put_changes(core);
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct ps_copy_source *s = &c->sources[i];
+        const uint64_t end = s->ring.end;
+        if (copy_source_is_told(s)) {
+            put_ranges(core, s);
+            put_records(core, s);
+            copy_source_commit(core, s);
+        }
+        if (s->waits)
+            copy_source_mark(core, s, s->ring.end != end);
     }
     notes_clear(core);
+    if (core->push_answers.waits_for_backups)
+        copies_say_passed(core);
 }
 
 /* ---- the cursor ---- */
@@ -515,6 +674,15 @@ static void cursor_step(struct ps_core *core, struct ps_copy_source *s, uint64_t
 
 /* ---- reading ---- */
 
+static bool copy_source_trim(struct ps_core *core, struct ps_copy_source *s, uint64_t position)
+{
+    if (!ps_copy_ring_trim(&s->ring, position))
+        return false;
+    copy_source_say(core, s);
+    copy_source_unmark(core, s);
+    return true;
+}
+
 /* NULL: `out` says why not. */
 static struct ps_copy_source *copy_source_at(struct ps_core *core, uint64_t id, uint64_t position,
                                              struct ps_migration_block *out)
@@ -530,10 +698,17 @@ static struct ps_copy_source *copy_source_at(struct ps_core *core, uint64_t id, 
     }
     if (begins)
         return NULL;
-    if (!s->is_lost && ps_copy_ring_trim(&s->ring, position))
+    if (copy_source_trim(core, s, position))
         return s;
     out->state = MR_MOVE_LOST;
     return NULL;
+}
+
+void ps_copy_source_applied(struct ps_core *core, uint64_t id, uint64_t position)
+{
+    struct ps_copy_source *s = copy_source_find(core, id);
+    if (s != NULL && position > s->ring.begin)
+        (void)copy_source_trim(core, s, position);
 }
 
 bool ps_copy_source_read(struct ps_core *core, uint64_t id, uint64_t position, uint64_t budget_bytes,
@@ -550,14 +725,53 @@ bool ps_copy_source_read(struct ps_core *core, uint64_t id, uint64_t position, u
             return false;
         cursor_step(core, s, &budget_bytes);
     }
-    const bool is_lost = s->is_lost;
-    if (!is_lost) {
+    if (!s->is_lost)
         copy_source_say(core, s);
-        out->bytes = ps_copy_ring_read(&s->ring, MR_MOVE_BLOCK_BYTES, &count);
-    }
+    out->bytes = ps_copy_ring_read(&s->ring, MR_MOVE_BLOCK_BYTES, &count);
     out->byte_count = (uint32_t)count;
-    out->state = is_lost ? MR_MOVE_LOST : MR_MOVE_MORE;
+    out->state = MR_MOVE_MORE;
     out->is_first = !s->is_through;
-    out->left_bytes = is_lost ? 0 : ps_copy_ring_kept(&s->ring) - count;
+    out->left_bytes = ps_copy_ring_kept(&s->ring) - count;
     return true;
+}
+
+bool ps_copy_source_park(struct ps_core *core, uint64_t id, const struct mr_request *request, uint64_t now_us)
+{
+    struct ps_copy_source *s = copy_source_find(core, id);
+    if (s == NULL || !s->is_through || ps_copy_ring_kept(&s->ring) > 0)
+        return false;
+    if (s->parked != NULL)
+        mr_reply_busy(core->ep, s->parked->ref);
+    s->parked = request;
+    s->parked_us = now_us;
+    return true;
+}
+
+uint64_t ps_copies_due_us(const struct ps_core *core)
+{
+    const struct ps_copies *c = core->copies;
+    uint64_t due_us = !core->push_is_open && notes_any(core) ? c->looked_us + LOOK_US : UINT64_MAX;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->sources[i].parked != NULL && c->sources[i].parked_us + PARK_US < due_us)
+            due_us = c->sources[i].parked_us + PARK_US;
+    return due_us;
+}
+
+const struct mr_request *ps_copies_unpark(struct ps_core *core, uint64_t now_us, uint64_t *id)
+{
+    struct ps_copies *c = core->copies;
+    if (now_us - c->looked_us >= LOOK_US) {
+        c->looked_us = now_us;
+        ps_copies_record(core);
+    }
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct ps_copy_source *s = &c->sources[i];
+        const struct mr_request *request = s->parked;
+        if (request == NULL || (ps_copy_ring_kept(&s->ring) == 0 && now_us < s->parked_us + PARK_US))
+            continue;
+        s->parked = NULL;
+        *id = s->id;
+        return request;
+    }
+    return NULL;
 }

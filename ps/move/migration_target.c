@@ -30,6 +30,7 @@
 #define BURSTS_MAX     16u   /* of datagrams, before rows are loaded and asked for again */
 #define NOT_READY_US   5000u /* between two questions */
 #define EMPTY_US       1000u
+#define COLLECT_US     1000u /* a backup lets records come together for so long */
 #define FENCED_US      100u
 #define CONFIRM_US     2000u
 #define FENCE_BYTES    (256u << 10) /* less is left: calls are to wait */
@@ -78,7 +79,7 @@ struct ps_migration_target {
     uint64_t copied_us;  /* since when all rows have been copied once; 0: not yet */
     bool asks_for_fence; /* calls for the partitions are to wait */
     struct source_core *cores;
-    _Atomic bool stop, confirms;
+    _Atomic bool stop, confirms, hurries;
     int load_fd; /* eventfd: a load has ended */
     bool has_thread;
     pthread_t thread;
@@ -113,6 +114,15 @@ static void target_fail(struct ps_migration_target *t, enum mr_status status, co
 /* ---- answers ---- */
 
 static bool stream_add(struct core_stream *stream, const uint8_t *bytes, size_t count);
+
+/* Between a block and the next question. Calls at the source wait for its last rows, or, with sync, for what
+ * a backup has not said yet that it has. */
+static uint64_t target_pause_us(struct ps_migration_target *t, const struct source_core *s, uint64_t bytes)
+{
+    if (bytes == 0)
+        return t->asks_for_fence ? FENCED_US : EMPTY_US;
+    return t->options.follows && s->left_bytes == 0 && !atomic_load(&t->hurries) ? COLLECT_US : 0;
+}
 
 static void target_take_block(struct source_core *s, struct mr_call *call, const struct mr_message *reply)
 {
@@ -150,7 +160,7 @@ static void target_take_block(struct source_core *s, struct mr_call *call, const
     s->has_begun = true;
     s->is_first = s->block.is_first;
     s->is_through = words[MR_MOVE_STATE] == MR_MOVE_ALL;
-    s->next_us = block->bytes > 0 ? now_us : now_us + (t->asks_for_fence ? FENCED_US : EMPTY_US);
+    s->next_us = now_us + target_pause_us(t, s, block->bytes);
     s->position += t->options.follows ? block->bytes : 1;
     s->came_us = now_us;
     s->answered = t->options.follows ? NULL : call;
@@ -437,7 +447,8 @@ static void follow_work(struct ps_migration_target *t, uint64_t now_us)
             follow_begin_load(t, s);
         if (!follow_is_loading(s))
             target_ask_next(t, s, now_us);
-        target_end_silence(t, s, now_us);
+        if (!s->stream.is_whole)
+            target_end_silence(t, s, now_us);
         is_whole &= s->stream.is_whole;
         left += s->left_bytes;
     }
@@ -713,6 +724,11 @@ enum mr_status ps_migration_target_start(const struct ps_migration_target_option
 void ps_migration_target_confirm(struct ps_migration_target *t)
 {
     atomic_store(&t->confirms, true);
+}
+
+void ps_migration_target_hurry(struct ps_migration_target *t, bool hurries)
+{
+    atomic_store(&t->hurries, hurries);
 }
 
 void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out)

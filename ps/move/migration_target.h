@@ -27,7 +27,9 @@ struct ps_migration_target_options {
     bool follows;
     struct ps_partition_set partitions;
     uint64_t bytes_per_s_max; /* 0: no limit */
-    uint64_t silence_us;      /* it fails when one of the source's cores sends no block for so long */
+    /* It fails when one of the source's cores sends no block for so long; a backup that follows does not: it
+     * has all that there is, and the map says what becomes of it. */
+    uint64_t silence_us;
 };
 
 struct ps_migration_target_progress {
@@ -52,6 +54,9 @@ void ps_migration_target_confirm(struct ps_migration_target *t);
  * the partitions must not be served. Not on a core's thread. */
 enum mr_status ps_migration_target_promote(struct ps_migration_target *t,
                                            const struct ps_partition_set *partitions, char *text);
+/* Of a backup: calls at the source wait for what it does (cluster.copies = sync), so it asks at once; else it
+ * collects for a millisecond. Any thread. */
+void ps_migration_target_hurry(struct ps_migration_target *t, bool hurries);
 /* Any thread. */
 void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out);
 /* Ends the thread, whatever it has come to. NULL is fine. Not on a core's thread. */

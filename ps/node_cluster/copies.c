@@ -4,9 +4,13 @@
  *
  * The owner alone says whether a backup is in sync. It says so once the backup has what its cores had and
  * what they have applied since, up to its last part of a checkpoint. A backup that falls behind by more than
- * a ring, or does not go on, is left alone: pushes go on at once, the map is changed, and only then the
- * backup may begin again. Until then it has an older state that the cores had between two calls, with which
- * it can be promoted: clients send what it lacks again, and what is in a checkpoint it has. */
+ * a ring, or does not go on, is left alone by a change of the map. One that only stood still goes on where it
+ * was, and is in sync again once it has caught up; one that has lost what it had begins again. Until the map
+ * says so it has an older state that the cores had between two calls, with which it can be promoted.
+ *
+ * With copies = async pushes are answered at once meanwhile: clients send what a promoted backup lacks again,
+ * and what is in a checkpoint it has. With sync answers wait for the backup: from before the owner says that
+ * it is in sync, until the map says that it is not. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +24,10 @@
 #include "ps/move/copy_source.h"
 #include "ps/node_cluster/node_cluster_internal.h"
 
-#define SILENCE_US          UINT64_C(10000000) /* of the owner: then the copy is begun again */
-#define STALL_US            UINT64_C(5000000)  /* a backup that has not gone on for longer is left alone */
-#define MEMORY_FAILURES_MAX 2u                 /* in a row: then this node is no backup for a while */
+#define SILENCE_US          UINT64_C(10000000) /* of the owner, before all is copied: it begins again */
+#define STALL_US            UINT64_C(5000000) /* a backup that has not gone on for longer is left alone, ... */
+#define WAIT_US             UINT64_C(1000000) /* ... and for so long if answers wait for it */
+#define MEMORY_FAILURES_MAX 2u                /* in a row: then this node is no backup for a while */
 #define REFUSAL_US          UINT64_C(600000000)
 
 /* ---- on the cores ---- */
@@ -31,6 +36,7 @@ struct copies_order {
     uint64_t id;
     struct ps_partition_set partitions;
     struct ps_copy_status *status; /* by core */
+    bool waits;
     _Atomic bool has_failed;
 };
 
@@ -39,6 +45,13 @@ static void copies_feed_begin(struct ps_core *core, void *arg)
     struct copies_order *order = arg;
     if (ps_copy_source_begin(core, order->id, &order->partitions, PS_COPY_RING_BYTES,
                              &order->status[core->index]) != MR_OK)
+        atomic_store(&order->has_failed, true);
+}
+
+static void copies_feed_wait(struct ps_core *core, void *arg)
+{
+    struct copies_order *order = arg;
+    if (ps_copy_source_wait(core, order->id, order->waits) != MR_OK)
         atomic_store(&order->has_failed, true);
 }
 
@@ -95,6 +108,8 @@ static uint32_t partition_count(const struct ps_partition_set *set)
 
 /* The assignments that concern this node, as owner or as backup. */
 struct copies_wanted {
+    uint64_t epoch;
+    bool answers_wait; /* copies = sync */
     uint32_t count;
     struct copies_assignment {
         uint64_t id;
@@ -133,6 +148,8 @@ static void wanted_find_all(const struct ps_member *m, struct copies_wanted *fee
 {
     const struct ps_cluster_map *map = &m->map;
     feeds->count = followers->count = 0;
+    feeds->epoch = followers->epoch = map->epoch;
+    feeds->answers_wait = followers->answers_wait = map->answers_wait;
     for (uint32_t slot = 0; slot < map->partition_count && m->index != PS_CLUSTER_NO_NODE; slot++) {
         if (map->backup[slot] == PS_CLUSTER_NO_NODE || map->owner[slot] == PS_CLUSTER_NO_NODE)
             continue;
@@ -144,6 +161,16 @@ static void wanted_find_all(const struct ps_member *m, struct copies_wanted *fee
 }
 
 /* ---- the owner ---- */
+
+/* What is noted may be proposed at any time: it counts as told. Caller holds c->lock. */
+static void wanted_add_wishes(struct copies_wanted *w, const struct ps_node_copies *n)
+{
+    for (uint32_t i = 0; i < n->wish_count; i++) {
+        struct copies_assignment *a = wanted_find(w, n->wishes[i].id);
+        if (a != NULL)
+            a->is_told |= n->wishes[i].is_in_sync;
+    }
+}
 
 /* Notes what the map is to say; the coordinator's thread proposes it. */
 static void feed_wish(struct ps_node_cluster *c, uint64_t id, bool is_in_sync)
@@ -167,8 +194,8 @@ static bool feed_start(struct ps_node_cluster *c, struct ps_copies_feed *f)
     struct copies_order order = {.id = f->id, .partitions = f->partitions, .status = f->status};
     memset(f->status, 0, c->node->core_count * sizeof(*f->status));
     memset(f->cut_end, 0, sizeof(f->cut_end));
-    f->lags = false;
     f->lag = (struct ps_copies_lag){0};
+    f->waits = f->said_behind = f->said_in_sync = false;
     ps_node_each_core(c->node, copies_feed_begin, &order);
     f->is_begun = !order.has_failed;
     if (f->is_begun)
@@ -184,70 +211,146 @@ static bool feed_start(struct ps_node_cluster *c, struct ps_copies_feed *f)
     return false;
 }
 
+/* Answers that still wait for it are taken back. */
 static void feed_stop(struct ps_node_cluster *c, struct ps_copies_feed *f)
 {
     struct copies_order order = {.id = f->id};
     if (f->is_begun)
         ps_node_each_core(c->node, copies_feed_end, &order);
-    f->is_begun = false;
+    f->is_begun = f->waits = false;
     f->lag = (struct ps_copies_lag){0};
 }
 
-/* Has the backup applied all that was there at this node's last part of a checkpoint? */
-static bool feed_has_cut(const struct ps_node_cluster *c, const struct ps_copies_feed *f)
+static void feed_ends(const struct ps_node_cluster *c, const struct ps_copies_feed *f, uint64_t *ends)
 {
     for (uint32_t i = 0; i < c->node->core_count; i++)
-        if (atomic_load_explicit(&f->status[i].applied, memory_order_relaxed) < f->cut_end[i])
+        ends[i] = atomic_load_explicit(&f->status[i].end, memory_order_acquire);
+}
+
+/* Has the backup applied what was there then? */
+static bool feed_has(const struct ps_node_cluster *c, const struct ps_copies_feed *f, const uint64_t *ends)
+{
+    for (uint32_t i = 0; i < c->node->core_count; i++)
+        if (atomic_load_explicit(&f->status[i].applied, memory_order_relaxed) < ends[i])
             return false;
     return true;
 }
 
-/* What the cores say of it together. */
-static enum ps_copy_state feed_state(const struct ps_node_cluster *c, struct ps_copies_feed *f)
+/* Has answers wait for the backup, or not any more: then those that do leave. */
+static void feed_wait(struct ps_node_cluster *c, struct ps_copies_feed *f, bool waits)
+{
+    struct copies_order order = {.id = f->id, .waits = waits};
+    if (f->waits == waits)
+        return;
+    ps_node_each_core(c->node, copies_feed_wait, &order);
+    f->waits = waits && !order.has_failed;
+    if (order.has_failed) {
+        order.waits = false;
+        ps_node_each_core(c->node, copies_feed_wait, &order);
+    }
+    feed_ends(c, f, f->wait_end);
+}
+
+/* Does the backup of one core's stream stand still? Not if this thread did: then it is not known. */
+static bool feed_core_is_still(struct ps_copies_feed *f, uint32_t core, uint64_t now_us, uint64_t bound_us)
+{
+    const uint64_t applied = atomic_load_explicit(&f->status[core].applied, memory_order_relaxed),
+                   end = atomic_load_explicit(&f->status[core].end, memory_order_relaxed);
+    if (applied != f->progress[core].applied || applied == end || now_us - f->looked_us > WAIT_US / 2)
+        f->progress[core].moved_us = now_us;
+    f->progress[core].applied = applied;
+    return now_us - f->progress[core].moved_us > bound_us;
+}
+
+/* What the cores say of it together; PS_COPY_FOLLOWS also if it stands still. */
+static enum ps_copy_state feed_state(const struct ps_node_cluster *c, struct ps_copies_feed *f,
+                                     bool answers_wait, bool *is_still)
 {
     bool follows = true, repeats = false, is_lost = false;
-    uint64_t applied = 0, end = 0;
     const uint64_t now_us = mr_clock_us();
+    *is_still = false;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
         const uint32_t state = atomic_load_explicit(&f->status[i].state, memory_order_acquire);
         follows &= state == PS_COPY_FOLLOWS;
         repeats |= state == PS_COPY_REPEATS;
         is_lost |= state == PS_COPY_LOST;
-        applied += atomic_load_explicit(&f->status[i].applied, memory_order_relaxed);
-        end += atomic_load_explicit(&f->status[i].end, memory_order_relaxed);
+        *is_still |= feed_core_is_still(f, i, now_us, answers_wait ? WAIT_US : STALL_US);
     }
-    if (applied != f->applied || !f->lags)
-        f->moved_us = now_us;
-    f->applied = applied;
-    f->lags = applied != end;
-    if (is_lost || (follows && f->lags && now_us - f->moved_us > STALL_US))
-        return PS_COPY_LOST;
-    return repeats ? PS_COPY_REPEATS : follows ? PS_COPY_FOLLOWS : PS_COPY_FORMS;
+    f->looked_us = now_us;
+    return is_lost ? PS_COPY_LOST : repeats ? PS_COPY_REPEATS : follows ? PS_COPY_FOLLOWS : PS_COPY_FORMS;
+}
+
+static void feed_log_behind(struct ps_node_cluster *c, struct ps_copies_feed *f, const char *what)
+{
+    const uint32_t count = partition_count(&f->partitions);
+    if (f->said_behind)
+        return;
+    f->said_behind = true;
+    f->said_in_sync = false;
+    ps_counter_add(&c->node->cluster_counters.backups_left_behind, 1);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}, {"partitions", .number = count}),
+                "backup_left_behind",
+                "cluster %s: the backup of %u partition%s %s: it is not in sync any more", c->options.cluster,
+                count, mr_plural(count), what);
+}
+
+static void feed_log_in_sync(struct ps_node_cluster *c, struct ps_copies_feed *f)
+{
+    const uint32_t count = partition_count(&f->partitions);
+    if (f->said_in_sync)
+        return;
+    f->said_in_sync = true;
+    f->said_behind = false;
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"copy", .number = f->id}, {"partitions", .number = count}),
+                "backup_in_sync", "cluster %s: the backup of %u partition%s is in sync%s", c->options.cluster,
+                count, mr_plural(count), f->waits ? ", and answers wait for it" : "");
+}
+
+/* The backup has all that was applied but what is new. True: it is to be looked at again soon. */
+static bool feed_work_in_sync(struct ps_node_cluster *c, struct ps_copies_feed *f,
+                              const struct copies_assignment *a, bool answers_wait)
+{
+    feed_wait(c, f, answers_wait);
+    if (a->is_in_sync && f->waits == answers_wait) {
+        feed_log_in_sync(c, f);
+        ps_copies_retry_well(&f->retry, mr_clock_us());
+        return false;
+    }
+    if (a->is_in_sync)
+        feed_wish(c, f->id, false); /* no memory for answers that wait */
+    if (f->waits == answers_wait && feed_has(c, f, f->cut_end) && (!f->waits || feed_has(c, f, f->wait_end)))
+        feed_wish(c, f->id, true);
+    return true;
 }
 
 /* True: it is to be looked at again soon. */
-static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const struct copies_assignment *a)
+static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const struct copies_assignment *a,
+                      bool answers_wait)
 {
+    bool is_still;
     if (!f->is_begun) {
         if (mr_clock_us() >= f->retry.at_us)
             (void)feed_start(c, f);
         return false;
     }
-    const enum ps_copy_state state = feed_state(c, f);
+    const enum ps_copy_state state = feed_state(c, f, answers_wait, &is_still);
     if (state == PS_COPY_FORMS)
         return false;
-    if (state == PS_COPY_FOLLOWS) {
-        ps_copies_lag_measure(&f->lag, f->status, c->node->core_count, mr_clock_us());
-        if (a->is_in_sync)
-            ps_copies_retry_well(&f->retry, mr_clock_us());
-        else if (feed_has_cut(c, f))
-            feed_wish(c, f->id, true);
-        return !a->is_in_sync;
-    }
-    if (a->is_told) { /* what it lacks is not to be dropped before the map says so */
+    ps_copies_lag_measure(&f->lag, f->status, c->node->core_count, mr_clock_us());
+    if (state == PS_COPY_FOLLOWS && !is_still)
+        return feed_work_in_sync(c, f, a, answers_wait);
+    if (a->is_told) /* neither is answered alone nor dropped what it lacks before the map says so */
+        feed_log_behind(c, f,
+                        state == PS_COPY_LOST      ? "has fallen behind by more than is kept for it"
+                        : state == PS_COPY_REPEATS ? "has lost what it had"
+                                                   : "stands still");
+    if (a->is_told) {
         feed_wish(c, f->id, false);
         return true;
     }
+    feed_wait(c, f, false);
+    if (state == PS_COPY_FOLLOWS)
+        return false; /* it goes on where it was, if it does */
     feed_stop(c, f);
     if (state == PS_COPY_REPEATS) { /* it is the backup that waits after a failure of its own */
         mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
@@ -266,7 +369,8 @@ static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const
     return false;
 }
 
-static struct ps_copies_feed *feed_add(struct ps_node_cluster *c, const struct copies_assignment *a)
+static struct ps_copies_feed *feed_add(struct ps_node_cluster *c, const struct copies_assignment *a,
+                                       uint64_t epoch)
 {
     struct ps_node_copies *n = &c->copies;
     struct ps_copies_feed *f = &n->feeds[n->feed_count];
@@ -276,7 +380,7 @@ static struct ps_copies_feed *feed_add(struct ps_node_cluster *c, const struct c
         return NULL;
     }
     n->feed_count++;
-    *f = (struct ps_copies_feed){.id = a->id, .partitions = a->partitions, .status = status};
+    *f = (struct ps_copies_feed){.id = a->id, .partitions = a->partitions, .epoch = epoch, .status = status};
     return f;
 }
 
@@ -299,6 +403,20 @@ static void feed_match(struct ps_node_cluster *c, struct ps_copies_feed *f, cons
         ps_node_each_core(c->node, copies_feed_narrow, &order);
 }
 
+/* The map has a feed's assignment no more. May answers leave that wait for the backup? So if the partitions
+ * are still this node's, or have gone to another one with all that was applied, by a move. */
+static bool feed_may_answer(struct ps_node_cluster *c, const struct ps_copies_feed *f)
+{
+    pthread_mutex_lock(&c->lock);
+    const struct ps_member *m = &c->member;
+    bool may = m->index != PS_CLUSTER_NO_NODE && !m->is_superseded;
+    for (uint32_t slot = 0; slot < m->map.partition_count && may; slot++)
+        may =
+            !ps_partitions_has(&f->partitions, ps_cluster_slot(slot)) || m->map.restored_in[slot] <= f->epoch;
+    pthread_mutex_unlock(&c->lock);
+    return may;
+}
+
 static bool work_feeds(struct ps_node_cluster *c, struct copies_wanted *wanted)
 {
     struct ps_node_copies *n = &c->copies;
@@ -306,6 +424,8 @@ static bool work_feeds(struct ps_node_cluster *c, struct copies_wanted *wanted)
     for (uint32_t i = n->feed_count; i-- > 0;) {
         if (wanted_find(wanted, n->feeds[i].id) != NULL)
             continue;
+        if (n->feeds[i].waits && feed_may_answer(c, &n->feeds[i]))
+            feed_wait(c, &n->feeds[i], false);
         feed_stop(c, &n->feeds[i]);
         free(n->feeds[i].status);
         n->feeds[i] = n->feeds[--n->feed_count];
@@ -313,22 +433,12 @@ static bool work_feeds(struct ps_node_cluster *c, struct copies_wanted *wanted)
     for (uint32_t i = 0; i < wanted->count; i++) {
         const struct copies_assignment *a = &wanted->items[i];
         struct ps_copies_feed *f = feed_find(n, a->id);
-        if (f == NULL && (f = feed_add(c, a)) == NULL)
+        if (f == NULL && (f = feed_add(c, a, wanted->epoch)) == NULL)
             continue;
         feed_match(c, f, a);
-        waits |= feed_work(c, f, a);
+        waits |= feed_work(c, f, a, wanted->answers_wait);
     }
     return waits;
-}
-
-/* What is noted may be proposed at any time: it counts as told. Caller holds c->lock. */
-static void wanted_add_wishes(struct copies_wanted *w, const struct ps_node_copies *n)
-{
-    for (uint32_t i = 0; i < n->wish_count; i++) {
-        struct copies_assignment *a = wanted_find(w, n->wishes[i].id);
-        if (a != NULL)
-            a->is_told |= n->wishes[i].is_in_sync;
-    }
 }
 
 bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
@@ -345,9 +455,9 @@ bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut)
         const struct copies_assignment *a = wanted_find(&feeds, f->id);
         if (!f->is_begun)
             continue;
-        for (uint32_t k = 0; k < c->node->core_count && n->cut != cut; k++)
-            f->cut_end[k] = atomic_load_explicit(&f->status[k].end, memory_order_relaxed);
-        have &= a == NULL || !a->is_told || feed_has_cut(c, f);
+        if (n->cut != cut)
+            feed_ends(c, f, f->cut_end);
+        have &= a == NULL || !a->is_told || feed_has(c, f, f->cut_end);
     }
     n->cut = cut;
     return have;
@@ -567,6 +677,8 @@ static bool work_followers(struct ps_node_cluster *c, struct copies_wanted *want
             clean_partitions(c, &f->partitions);
         }
         waits |= follower_work(c, f, a);
+        if (f->target != NULL)
+            ps_migration_target_hurry(f->target, wanted->answers_wait);
     }
     return waits;
 }
@@ -661,6 +773,7 @@ void ps_node_cluster_poll_copies(struct ps_node_cluster *c)
         !c->is_changed && c->features_session != 0 && c->node->control->gate == PS_GATE_OPEN;
     if (is_ready) {
         wanted_find_all(&c->member, &feeds, &followers);
+        wanted_add_wishes(&feeds, &c->copies);
         peers = malloc((followers.count + 1) * sizeof(*peers));
         for (uint32_t i = 0; peers != NULL && i < followers.count; i++)
             peers[i] = c->member.map.nodes[followers.items[i].peer];

@@ -175,6 +175,11 @@ static void log_differs(const struct ps_node_cluster *c, bool *said, const char 
     *said = nodes[0] != NULL;
 }
 
+static const char *copies_text(bool answers_wait)
+{
+    return answers_wait ? "sync" : "async";
+}
+
 /* Chooses what the map is to have of what the nodes are configured with. */
 static void log_settings(struct ps_node_cluster *c, const struct ps_cluster_map *map,
                          struct ps_leader_view *all)
@@ -185,6 +190,17 @@ static void log_settings(struct ps_node_cluster *c, const struct ps_cluster_map 
                 t[0] != NULL ? t[0]->take_over_s : 0, t[1] != NULL ? t[1]->take_over_s : 0);
     log_differs(c, &c->said_replication, "replication", map->replication, r,
                 r[0] != NULL ? r[0]->replication : 0, r[1] != NULL ? r[1]->replication : 0);
+    if (differs.copies[0] != NULL && !c->said_copies)
+        mr_log_with(
+            MR_LOG_WARNING,
+            MR_LOG_FIELDS({"node", .text = differs.copies[1]->name}, {"key", .text = "copies"}),
+            "settings_differ",
+            "cluster %s: node %.63s has cluster.copies = %s, and node %.63s %s: it stays %s, until all "
+            "nodes have the same",
+            c->options.cluster, differs.copies[0]->name, copies_text(differs.copies[0]->answers_wait),
+            differs.copies[1]->name, copies_text(differs.copies[1]->answers_wait),
+            copies_text(map->answers_wait));
+    c->said_copies = differs.copies[0] != NULL;
     const uint32_t older = all->replication > map->replication
                                ? ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER) | MR_CAN(COPIES))
                                : PS_CLUSTER_NO_NODE;

@@ -243,18 +243,19 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
     memset(c->since, 0xff, sizeof(c->since));
-    c->options =
-        (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
-                                      .cluster = node->config->cluster_name,
-                                      .credentials = c->credentials,
-                                      .session_ms = (uint32_t)node->config->cluster_session_ms,
-                                      .self = {.core_count = node->core_count,
-                                               .is_spare = node->config->cluster_role == PS_ROLE_SPARE,
-                                               .take_over_s = (uint32_t)node->config->cluster_take_over_s,
-                                               .replication = (uint32_t)node->config->cluster_replication},
-                                      .partition_count = MR_PARTITION_COUNT,
-                                      .events = &ps_node_cluster_events,
-                                      .context = c};
+    c->options = (struct ps_zookeeper_options){
+        .servers = node->config->cluster_zookeeper,
+        .cluster = node->config->cluster_name,
+        .credentials = c->credentials,
+        .session_ms = (uint32_t)node->config->cluster_session_ms,
+        .self = {.core_count = node->core_count,
+                 .is_spare = node->config->cluster_role == PS_ROLE_SPARE,
+                 .take_over_s = (uint32_t)node->config->cluster_take_over_s,
+                 .replication = (uint32_t)node->config->cluster_replication,
+                 .answers_wait = node->config->cluster_copies == PS_COPIES_SYNC},
+        .partition_count = MR_PARTITION_COUNT,
+        .events = &ps_node_cluster_events,
+        .context = c};
     if (!read_credentials(c, error) || !find_name(c, error) || !prepare_load(c, error)) {
         explicit_bzero(c->credentials, sizeof(c->credentials));
         free(c);

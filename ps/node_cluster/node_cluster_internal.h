@@ -85,13 +85,19 @@ struct ps_node_copies {
     struct ps_copies_feed {
         uint64_t id;
         struct ps_partition_set partitions;
-        bool is_begun, said;          /* on the cores; the log has why it cannot */
-        bool lags;                    /* when it was looked at last */
-        uint64_t applied, moved_us;   /* by the backup, of all cores; since when it has not gone on */
+        uint64_t epoch;                 /* of the map by which it was begun */
+        bool is_begun, said;            /* on the cores; the log has why it cannot */
+        bool waits;                     /* answers do, until the backup has what is applied (copies = sync) */
+        bool said_behind, said_in_sync; /* since it last changed: the log has it */
+        struct {
+            uint64_t applied, moved_us; /* by the backup; since when it has not gone on */
+        } progress[DP_CORES_MAX];
+        uint64_t looked_us;           /* when it was looked at last */
         struct ps_copies_retry retry; /* it does not begin before */
         struct ps_copies_lag lag;
-        uint64_t cut_end[DP_CORES_MAX]; /* of the streams, at the last part of a checkpoint */
-        struct ps_copy_status *status;  /* by core */
+        uint64_t cut_end[DP_CORES_MAX];  /* of the streams, at the last part of a checkpoint */
+        uint64_t wait_end[DP_CORES_MAX]; /* the same, since when answers wait */
+        struct ps_copy_status *status;   /* by core */
     } feeds[PS_NODE_COPIES_MAX];
     struct ps_copies_follower {
         uint64_t id;
@@ -133,10 +139,11 @@ struct ps_node_cluster {
     uint64_t tolerance;  /* MR_CLUSTER_TOLERANCE */
     uint32_t room[PS_CLUSTER_NODES_MAX];            /* of the nodes of the last view that was whole, */
     uint32_t room_for_copies[PS_CLUSTER_NODES_MAX]; /* and likewise */
-    bool said_take_over, said_replication;          /* the log has that nodes are configured differently */
-    bool said_replication_waits;                    /* and that an older one stands in the way */
-    uint64_t said_not_taken; /* the dead process of which the log has why nobody takes over; 0: none */
-    uint32_t refused_count;  /* processes that were not admitted, by this node as leader */
+    bool said_take_over, said_replication,
+        said_copies;             /* the log has that nodes are configured differently */
+    bool said_replication_waits; /* and that an older one stands in the way */
+    uint64_t said_not_taken;     /* the dead process of which the log has why nobody takes over; 0: none */
+    uint32_t refused_count;      /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
     struct ps_cluster_save save;
     struct ps_node_migrations migrations;

@@ -82,7 +82,8 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
                                               [MR_CLUSTER_NODES] = map->node_count,
                                               [MR_CLUSTER_LEASE_US] = lease_us,
                                               [MR_CLUSTER_OUTSIDE] = c->outside,
-                                              [MR_CLUSTER_TOLERANCE] = c->tolerance},
+                                              [MR_CLUSTER_TOLERANCE] = c->tolerance,
+                                              [MR_CLUSTER_ANSWERS_WAIT] = map->answers_wait},
                                     .node_count = map->node_count};
     for (uint32_t i = 0; i < map->node_count; i++) {
         out->nodes[i] =

@@ -228,6 +228,9 @@ void ps_push_end(const struct ps_op *op);
  * that, that it has changed these pieces of a variable. */
 void ps_push_copy(const struct ps_op *op);
 void ps_push_copy_pieces(const struct ps_op *op, const struct ps_pieces *pieces);
+/* While core->copies is not NULL, in each poll: answers what backups have asked for and was not there
+ * (ps/ops/ops_move.c). Returns when it is to be called again at the latest; UINT64_MAX: there is no time. */
+uint64_t ps_move_reads_poll(struct ps_core *core, uint64_t now_us);
 /* Whether a push that was applied in part was applied in this partition. */
 bool ps_push_has(const struct ps_op *op, uint32_t partition);
 /* Whether the push in flight is of a batch of this stream. */

@@ -23,12 +23,29 @@ static void ops_move_answer(const struct ps_op *op, const struct ps_migration_bl
 static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     const struct read *read = state;
-    struct ps_migration_block block;
-    if (!(ps_copy_source_is(op->core, read->move) ? ps_copy_source_read : ps_migration_source_read)(
-            op->core, read->move, read->position, budget_bytes, &block))
+    struct ps_migration_block block = {.state = MR_MOVE_NOT_READY};
+    const bool is_copy = ps_copy_source_is(op->core, read->move);
+    if (!(is_copy ? ps_copy_source_read : ps_migration_source_read)(op->core, read->move, read->position,
+                                                                    budget_bytes, &block))
         return false;
-    ops_move_answer(op, &block);
+    if (!is_copy || block.state != MR_MOVE_MORE || block.byte_count > 0 ||
+        !ps_copy_source_park(op->core, read->move, op->request, op->now_us))
+        ops_move_answer(op, &block);
     return true;
+}
+
+uint64_t ps_move_reads_poll(struct ps_core *core, uint64_t now_us)
+{
+    const struct mr_request *request;
+    struct ps_migration_block block = {.state = MR_MOVE_NOT_READY};
+    uint64_t words[MR_MOVE_ASK_WORDS], id;
+    while ((request = ps_copies_unpark(core, now_us, &id)) != NULL) {
+        const struct ps_op op = ps_op_of(core, core->ep, request);
+        (void)mr_body_read(MR_BODY_MOVE_ASK, &request->message->tensors[0], words);
+        (void)ps_copy_source_read(core, id, words[MR_MOVE_ASK_POSITION], UINT64_MAX, &block);
+        ops_move_answer(&op, &block);
+    }
+    return ps_copies_due_us(core);
 }
 
 void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -52,6 +69,7 @@ void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_req
         ops_move_answer(&op, &nothing);
         return;
     }
+    ps_copy_source_applied(op.core, read.move, read.position);
     if (!ps_defer(&op, MR_MOVE_BLOCK_BYTES))
         ps_run(&op, &job, &read);
 }

@@ -126,8 +126,8 @@ static bool is_outdated(const struct ps_op *op)
 static void answer_repeated(const struct ps_op *op)
 {
     op->core->counters.pushes_repeated++;
-    if (ps_push_log_keep(op, 0) && ps_push_log_reply(op, NULL, 0))
-        ps_push_log_answer(op);
+    if (ps_push_log_keep(op, 0) && ps_push_answer_begin(op, NULL, 0))
+        ps_push_answer_end(op);
 }
 
 bool ps_check_push(const struct ps_op *op, bool *partly)
@@ -238,8 +238,8 @@ static void skip_numbers(const struct ps_op *op)
     if (op->core->copies != NULL)
         ps_push_copy(op);
     ps_push_log_numbers(op, from);
-    if (ps_push_log_reply(op, NULL, 0))
-        ps_push_log_answer(op);
+    if (ps_push_answer_begin(op, NULL, 0))
+        ps_push_answer_end(op);
 }
 
 /* ---- parts ---- */
@@ -404,7 +404,7 @@ static bool begin_answer(const struct ps_op *op, struct ps_push *push, const str
         tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
     for (uint32_t i = 0; i < count && op->core->replay != NULL; i++)
         tensors[i].data = NULL;
-    if (!ps_push_log_reply(op, count > 0 ? tensors : NULL, count)) {
+    if (!ps_push_answer_begin(op, count > 0 ? tensors : NULL, count)) {
         mr_reply_busy(op->ep, op->request->ref);
         return false;
     }
@@ -564,11 +564,24 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
     return true;
 }
 
-/* The push was applied: its record, and the answer. */
+/* The node's backups are told of a push that was applied. */
+static __attribute__((cold, noinline)) void push_copy(const struct ps_op *op, const struct ps_push *push)
+{
+    for (uint32_t i = 0; i < push->part_count; i++)
+        if (push->parts[i].feature->table == NULL)
+            ps_push_copy_pieces(op, &push->parts[i].pieces);
+    if (push->batch != NULL)
+        ps_copies_note_batches(op->core, mr_batch_stream(push->batch->id));
+    ps_push_copy(op);
+}
+
+/* The push was applied: what backups and the log are told of it, and the answer. */
 static void push_end(const struct ps_op *op, const struct ps_push *push)
 {
+    if (__builtin_expect(op->core->copies != NULL, 0))
+        push_copy(op, push);
     ps_push_log_push(op, push->batch, push->part_count);
-    ps_push_log_answer(op);
+    ps_push_answer_end(op);
 }
 
 /* Makes room in the log for the push, if there is one. False: the call was answered BUSY. */
@@ -580,8 +593,8 @@ static bool check_log(const struct ps_op *op, const struct ps_push *push)
     return ps_push_log_promise(op, push->batch, keys);
 }
 
-/* Applies part after part; true when all are applied, the push is marked, and its answer is complete. */
-static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
+/* Applies part after part, within the budget; true when all are applied. */
+static bool push_apply_parts(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     for (; push->at < push->part_count; push->at++) {
         const struct ps_push_part *part = &push->parts[push->at];
@@ -589,6 +602,17 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
             return false;
         if (!(part->feature->table != NULL ? apply_table : apply_variable)(op, push, budget_bytes))
             return false;
+    }
+    return true;
+}
+
+/* True when all is applied, the push is marked, and its answer is complete. */
+static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
+{
+    if (!push_apply_parts(op, push, budget_bytes)) {
+        if (__builtin_expect(op->core->copies != NULL, 0))
+            ps_copies_record_more(op->core);
+        return false;
     }
     if (is_in_slices(op)) {
         op->core->save.reserved_bytes = 0;
@@ -728,17 +752,6 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
     return PS_CHECK_GOOD;
 }
 
-/* The node's backups are told of a push that was applied. */
-static __attribute__((cold, noinline)) void push_copy(const struct ps_op *op, const struct ps_push *push)
-{
-    for (uint32_t i = 0; i < push->part_count; i++)
-        if (push->parts[i].feature->table == NULL)
-            ps_push_copy_pieces(op, &push->parts[i].pieces);
-    if (push->batch != NULL)
-        ps_copies_note_batches(op->core, mr_batch_stream(push->batch->id));
-    ps_push_copy(op);
-}
-
 static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct ps_push *push = state;
@@ -749,8 +762,6 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     }
     if (!push_apply(op, push, &budget_bytes))
         return false;
-    if (__builtin_expect(op->core->copies != NULL, 0))
-        push_copy(op, push);
     push_end(op, push);
     return true;
 }
@@ -888,8 +899,6 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     ps_applied_batches_add(core->applied, push->batch->id);
     ps_partials_remove(&core->partials, push->batch->id); /* not before: its record may move meanwhile */
     core->counters.batches_applied++;
-    if (__builtin_expect(core->copies != NULL, 0))
-        push_copy(op, push);
     push_end(op, push);
     ps_batch_unpin(core->batches, push->batch);
     return true;
@@ -919,7 +928,7 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
     if (!ps_push_log_keep(op, PS_LOG_NUMBERS_BYTES))
         return;
-    if (!ps_push_log_reply(op, &answer, 1)) {
+    if (!ps_push_answer_begin(op, &answer, 1)) {
         mr_reply_busy(op->ep, op->request->ref);
         return;
     }
@@ -932,7 +941,7 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
     if (op->core->copies != NULL)
         ps_push_copy(op);
     ps_push_log_numbers(op, id_of(op).number);
-    ps_push_log_answer(op);
+    ps_push_answer_end(op);
 }
 
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)

@@ -159,7 +159,9 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
         if (op.core->copies != NULL)
             ps_copies_note_batches(op.core, stream);
     }
+    if (op.core->copies != NULL)
+        ps_copies_record(op.core);
     ps_push_log_forget(op.core, op.tensors[0].data, count);
-    if (ps_push_log_reply(&op, NULL, 0))
-        ps_push_log_answer(&op);
+    if (ps_push_answer_begin(&op, NULL, 0))
+        ps_push_answer_end(&op);
 }

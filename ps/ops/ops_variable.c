@@ -65,7 +65,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     if (ps_push_log_defers(&op) || ps_defer(&op, ps_pieces_cost_bytes(&pieces)) ||
         !check_finite(&op, &pieces, op.tensors[1].data) || !ps_check_pieces_ready(&op, &pieces) ||
         !ps_push_touch(&op, &pieces) || !ps_push_log_promise(&op, NULL, 0) ||
-        !ps_push_log_reply(&op, NULL, 0))
+        !ps_push_answer_begin(&op, NULL, 0))
         return;
     ps_push_begin(&op);
     ops_variable_set(&op, &pieces, partly);
@@ -76,7 +76,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         ps_push_copy(&op);
     }
     ps_push_log_push(&op, NULL, 1);
-    ps_push_log_answer(&op);
+    ps_push_answer_end(&op);
 }
 
 struct pull {

@@ -77,6 +77,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_drop_answers(core);
     ps_migration_source_end(core, 0);
     ps_copy_source_end(core, 0);
+    ps_push_answers_free(core);
     ps_coop_tasks_free(&core->coop_tasks);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
@@ -188,6 +189,12 @@ static uint64_t poll_log(struct ps_core *core, uint64_t now_us, uint64_t due_us)
     return log_due_us < due_us ? log_due_us : due_us;
 }
 
+static uint64_t poll_copies(struct ps_core *core, uint64_t now_us, uint64_t due_us)
+{
+    const uint64_t copies_due_us = ps_move_reads_poll(core, now_us);
+    return copies_due_us < due_us ? copies_due_us : due_us;
+}
+
 static bool poll_save(struct ps_core *core, uint64_t now_us)
 {
     const enum dp_phase before = dp_phase_enter(core->phases, DP_PHASE_save);
@@ -215,6 +222,8 @@ bool ps_core_poll(void *self, uint64_t now_us)
         more |= poll_save(core, now_us);
     if (core->log != NULL)
         due_us = poll_log(core, now_us, due_us);
+    if (core->copies != NULL)
+        due_us = poll_copies(core, now_us, due_us);
     dp_core_due(core->dp_core, due_us);
     if (core->capture != NULL)
         ps_capture_poll(core, now_us);

@@ -98,12 +98,13 @@ static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes, jso
     char tolerance[TOOL_TOLERANCE_BYTES];
     json_t *self = s->self == UINT32_MAX ? NULL : json_array_get(nodes, s->self);
     const bool tolerates = nodes_tolerate(s, nodes, tolerance);
-    return json_pack("{s:b, s:s, s:b, s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O, s:O}", "tolerates_one",
-                     tolerates, "tolerance", tolerance, "copies", s->has_copies, "member", s->is_member,
-                     "epoch", (json_int_t)s->epoch, "outside", (json_int_t)s->outside, "asked",
-                     self == NULL ? NULL : json_object_get(self, "name"), "lease_ms",
-                     (json_int_t)(s->lease_us / 1000), "lease_left_ms", (json_int_t)(s->lease_left_us / 1000),
-                     "without_owner", (json_int_t)s->without_owner, "nodes", nodes, "moves", moves);
+    return json_pack("{s:b, s:s, s:b, s:b, s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O, s:O}", "tolerates_one",
+                     tolerates, "tolerance", tolerance, "copies", s->has_copies, "answers_wait",
+                     s->answers_wait, "member", s->is_member, "epoch", (json_int_t)s->epoch, "outside",
+                     (json_int_t)s->outside, "asked", self == NULL ? NULL : json_object_get(self, "name"),
+                     "lease_ms", (json_int_t)(s->lease_us / 1000), "lease_left_ms",
+                     (json_int_t)(s->lease_left_us / 1000), "without_owner", (json_int_t)s->without_owner,
+                     "nodes", nodes, "moves", moves);
 }
 
 /* Nodes that the leader does not admit. */
@@ -172,6 +173,8 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes, c
     }
     (void)printf("map epoch %" PRIu64 ", %" PRIu32 " node%s", s->epoch, s->node_count,
                  mr_plural(s->node_count));
+    if (s->has_copies)
+        (void)printf(", copies %s", s->answers_wait ? "sync" : "async");
     if (s->without_owner > 0)
         (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
     (void)printf("\n%-20s  %-6s  %-6s  %10s  %s%5s  %-15s  %s\n", "node", "state", "role", "partitions",

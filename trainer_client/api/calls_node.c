@@ -276,7 +276,8 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         .lease_us = w[MR_CLUSTER_LEASE_US],
         .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
         .is_member = true,
-        .has_copies = copies != NULL};
+        .has_copies = copies != NULL,
+        .answers_wait = w[MR_CLUSTER_ANSWERS_WAIT] != 0};
     const uint64_t tolerance = w[MR_CLUSTER_TOLERANCE] & ((1u << MR_TOLERANCE_NODE_SHIFT) - 1);
     const uint64_t about = w[MR_CLUSTER_TOLERANCE] >> MR_TOLERANCE_NODE_SHIFT;
     context->state->tolerance =

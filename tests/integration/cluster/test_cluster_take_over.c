@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "dataplane/wire/base/clock.h"
@@ -26,7 +31,8 @@
 #define NODES  3u
 #define KEYS   600u
 #define DIM    4u
-#define VALUES 3000u /* of a variable in ranges */
+#define VALUES 3000u /* of a variable in ranges ... */
+#define RANGE  500u  /* ... of so many */
 
 static const char *millraced, *millrace;
 static struct zookeeper_server server;
@@ -41,7 +47,7 @@ struct trainer {
     float rows[KEYS][DIM], values[VALUES]; /* what SGD makes of them */
 };
 
-static void trainer_begin(struct trainer *t)
+static void trainer_begin(struct trainer *t, bool replay)
 {
     char error[512] = "";
     struct mr_feature features[2] = {mr_feature_table("t", DIM),
@@ -49,7 +55,7 @@ static void trainer_begin(struct trainer *t)
     uint32_t ids[2];
     memset(t, 0, sizeof(*t));
     const struct mr_client_options options = {
-        .server = servers, .deadline_ms = 120000, .connect_ms = 60000, .replay = true};
+        .server = servers, .deadline_ms = 120000, .connect_ms = 60000, .replay = replay};
     if (mr_client_create(&options, &t->client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     for (uint32_t i = 0; i < KEYS; i++)
@@ -58,31 +64,37 @@ static void trainer_begin(struct trainer *t)
         features[i].optimizer = MR_OPT_SGD;
         features[i].learning_rate = 1;
     }
-    features[1].range_values = 500;
+    features[1].range_values = RANGE;
     if (mr_create(t->client, NULL, features, 2, ids) != MR_OK)
         fail_msg("%s", mr_last_error());
     t->table = ids[0];
     t->variable = ids[1];
 }
 
-/* Gradients are fractions, so that the order of pushes shows in the bits. Every other push is in flight
- * together with one of the variable. */
+/* Gradients are fractions, so that the order of pushes shows in the bits. */
+static void trainer_step(struct trainer *t, float gradients[KEYS][DIM], float of_variable[VALUES])
+{
+    const uint64_t step = ++t->step;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        for (uint32_t d = 0; d < DIM; d++) {
+            gradients[i][d] = 1.0f / (float)(step + i + d);
+            t->rows[i][d] -= gradients[i][d];
+        }
+    }
+    for (uint32_t i = 0; i < VALUES; i++) {
+        of_variable[i] = 1.0f / (float)(step * 3 + i);
+        t->values[i] -= of_variable[i];
+    }
+}
+
+/* Every other push is in flight together with one of the variable. */
 static void push(struct trainer *t, uint32_t times)
 {
     static float gradients[KEYS][DIM], of_variable[VALUES];
     for (uint32_t n = 0; n < times; n++) {
         struct mr_future *future = NULL;
-        const struct mr_options options = {.step = ++t->step, .future = n % 2 == 0 ? &future : NULL};
-        for (uint32_t i = 0; i < KEYS; i++) {
-            for (uint32_t d = 0; d < DIM; d++) {
-                gradients[i][d] = 1.0f / (float)(t->step + i + d);
-                t->rows[i][d] -= gradients[i][d];
-            }
-        }
-        for (uint32_t i = 0; i < VALUES; i++) {
-            of_variable[i] = 1.0f / (float)(t->step * 3 + i);
-            t->values[i] -= of_variable[i];
-        }
+        trainer_step(t, gradients, of_variable);
+        const struct mr_options options = {.step = t->step, .future = n % 2 == 0 ? &future : NULL};
         if (mr_push_gradients(t->client, &options, t->table, t->keys, KEYS, DIM, gradients[0]) != MR_OK ||
             mr_variable_push_gradient(t->client, NULL, t->variable, VALUES, of_variable) != MR_OK ||
             (future != NULL && mr_future_wait(future, NULL) != MR_OK))
@@ -155,6 +167,12 @@ static int start_copies(void **state)
     return start_nodes("take_over_s = 0\nreplication = 2\n");
 }
 
+static int start_copies_sync(void **state)
+{
+    (void)state;
+    return start_nodes("take_over_s = 0\nreplication = 2\ncopies = sync\n");
+}
+
 static int end_all(void **state)
 {
     (void)state;
@@ -177,7 +195,7 @@ static void nodes_die_and_training_goes_on(void **state)
     static struct cluster_shown shown;
     struct mr_replay_info info;
     (void)state;
-    trainer_begin(&t);
+    trainer_begin(&t, true);
     push(&t, 10);
     save(&t);
     push(&t, 10);
@@ -272,7 +290,7 @@ static void backups_go_on(void **state)
     static struct cluster_shown shown;
     struct mr_replay_info info;
     (void)state;
-    trainer_begin(&t);
+    trainer_begin(&t, true);
     push(&t, 10);
     cluster_node_wait(&nodes[0], &shown, has_copies, "each partition has a copy that is in sync");
     push(&t, 10);
@@ -294,11 +312,84 @@ static void backups_go_on(void **state)
     mr_client_destroy(t.client);
 }
 
+static bool answers_wait(const struct cluster_shown *s)
+{
+    return has_copies(s) && s->words[MR_CLUSTER_ANSWERS_WAIT] != 0;
+}
+
+/* A process that pushes, keeps nothing that was answered, and says how far it has come. */
+static pid_t start_pushing(_Atomic uint64_t *answered)
+{
+    static struct trainer t;
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    struct mr_reply *reply;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    trainer_begin(&t, false);
+    if (mr_lookup(t.client, NULL, t.table, t.keys, KEYS, &reply) != MR_OK) /* makes the rows */
+        _exit(1);
+    mr_reply_free(reply);
+    for (;;) {
+        push(&t, 1);
+        atomic_store(answered, t.step);
+    }
+}
+
+static void check_is_one_of(const void *is, const void *a, const void *b, size_t bytes)
+{
+    if (memcmp(is, a, bytes) != 0)
+        assert_memory_equal(is, b, bytes);
+}
+
+/* A node dies, and at the same time all who could send again what it had answered. The last push may have
+ * come to some of the nodes. */
+static void what_was_answered_survives_a_node_and_its_client(void **state)
+{
+    static struct trainer before, after;
+    static struct cluster_shown shown;
+    static float gradients[KEYS][DIM], of_variable[VALUES];
+    struct mr_reply *reply;
+    (void)state;
+    _Atomic uint64_t *answered =
+        mmap(NULL, sizeof(*answered), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(answered, MAP_FAILED);
+    const pid_t client = start_pushing(answered);
+    cluster_node_wait(&nodes[0], &shown, answers_wait, "each partition has a copy that is in sync");
+    const uint64_t until = atomic_load(answered) + 50;
+    WAIT_UNTIL(atomic_load(answered) >= until);
+    assert_int_equal(kill(nodes[1].pid, SIGKILL), 0);
+    assert_int_equal(kill(client, SIGKILL), 0);
+    cluster_node_kill(&nodes[1]);
+    assert_int_equal(waitpid(client, NULL, 0), client);
+    trainer_begin(&before, false);
+    while (before.step < atomic_load(answered))
+        trainer_step(&before, gradients, of_variable);
+    after = before;
+    trainer_step(&after, gradients, of_variable);
+    if (mr_lookup(before.client, NULL, before.table, before.keys, KEYS, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    for (uint32_t i = 0; i < KEYS; i++)
+        check_is_one_of((const float *)mr_reply_tensor(reply, 0)->data + i * DIM, before.rows[i],
+                        after.rows[i], sizeof(before.rows[i]));
+    mr_reply_free(reply);
+    if (mr_variable_pull(before.client, NULL, before.variable, 0, 0, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    for (uint32_t i = 0; i < VALUES; i += RANGE)
+        check_is_one_of((const float *)mr_reply_tensor(reply, 0)->data + i, before.values + i,
+                        after.values + i, RANGE * sizeof(float));
+    mr_reply_free(reply);
+    mr_client_destroy(before.client);
+    (void)munmap(answered, sizeof(*answered));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nodes_die_and_training_goes_on, start_all, end_all),
-        cmocka_unit_test_setup_teardown(backups_go_on, start_copies, end_all)};
+        cmocka_unit_test_setup_teardown(backups_go_on, start_copies, end_all),
+        cmocka_unit_test_setup_teardown(what_was_answered_survives_a_node_and_its_client, start_copies_sync,
+                                        end_all)};
     if (argc != 3) {
         (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
         return 2;

@@ -114,6 +114,7 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
         mr_tensor_1d(MR_U32, MR_PARTITION_COUNT, map.restored_in),
         mr_body_rows(MR_BODY_COPIES, (uint32_t)map.words[MR_CLUSTER_NODES], map.copies)};
     const bool copies = atomic_load(&node->cluster->has_copies) && (r->capabilities & MR_CAN(COPIES)) != 0;
+    map.words[MR_CLUSTER_ANSWERS_WAIT] = copies;
     const bool tells = copies || (map.any_restored && (r->capabilities & MR_CAN(TAKE_OVER)) != 0);
     canned_reply(ep, r, t,
                  2 + MR_CLUSTER_TENSORS + (tells ? MR_CLUSTER_RESTORED_TENSORS : 0) +

@@ -219,6 +219,7 @@ class Cluster:
     lease_us: int  #: for so long a node serves after ZooKeeper has confirmed it
     lease_left_us: int  #: of the node that answered; 0: it serves nothing now
     has_copies: bool  #: ``cluster.replication`` is 2
+    answers_wait: bool  #: to pushes, for copies that are in sync: ``cluster.copies = sync``
     #: whether the others would serve on what a node owns that dies now: "tolerates_one"; or why not: "off",
     #: "alone", "away", "unsaved", "room", "version", "backup", "sync" (enum mr_tolerance); or "unknown"
     tolerance: str

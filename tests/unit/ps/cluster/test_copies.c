@@ -138,6 +138,21 @@ TEST(replication_waits_until_all_nodes_have_copies, three_nodes)
         expect_no_copy(p);
 }
 
+TEST(answers_wait_for_copies_alone, three_nodes)
+{
+    (void)state;
+    assert_false(ps_copies_set_answers(&map, false)); /* it is so */
+    assign();
+    const uint64_t epoch = map.epoch;
+    assert_true(ps_copies_set_answers(&map, true));
+    assert_true(map.answers_wait);
+    assert_int_equal(map.epoch, epoch + 1);
+    assert_false(ps_copies_set_answers(&map, true));
+    assert_true(ps_copies_set_replication(&map, 1));
+    assert_false(map.answers_wait);
+    assert_false(ps_copies_set_answers(&map, true));
+}
+
 TEST(each_owner_has_few_backups_and_each_node_as_much_to_follow, three_nodes)
 {
     (void)state;

@@ -90,6 +90,14 @@ static void test_settings_change_once_all_nodes_have_them(void **state)
     map.replication = 2; /* however often the leader changes */
     (void)ps_leader_settings(&view);
     assert_int_equal(view.replication, 2);
+    nodes[0].answers_wait = true;
+    differs = ps_leader_settings(&view);
+    assert_false(view.answers_wait);
+    assert_ptr_equal(differs.copies[1], &nodes[1]);
+    nodes[1].answers_wait = true;
+    differs = ps_leader_settings(&view);
+    assert_true(view.answers_wait);
+    assert_null(differs.copies[0]);
     view.registered_count = 1; /* what is left is no proof while the other owns something */
     nodes_configured(0, 60, 1);
     absent_us[1] = 5;
@@ -418,6 +426,20 @@ static void test_backups_go_on_before_the_owner_starts_again(void **state)
     assert_int_equal(ps_copies_held(&map, 0) + ps_copies_held(&map, 1) + ps_copies_held(&map, 2), 12);
 }
 
+/* As the leader is configured. */
+static void test_the_map_says_whether_answers_wait(void **state)
+{
+    (void)state;
+    view.answers_wait = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_true(map.answers_wait && map.in_sync[0]);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.answers_wait = false;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_false(map.answers_wait);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+}
+
 /* They are back with all, or gone after take_over_s. */
 static void test_backups_that_are_away_are_waited_for(void **state)
 {
@@ -478,6 +500,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),
         cmocka_unit_test_setup(test_the_leader_says_after_how_long, set_up),
         cmocka_unit_test_setup(test_an_older_node_may_come_second, set_up),
+        cmocka_unit_test_setup(test_the_map_says_whether_answers_wait, three_with_copies),
         cmocka_unit_test_setup(test_a_checkpoint_is_committed_once_all_is_written, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),
         cmocka_unit_test_setup(test_a_late_checkpoint_is_given_up_unless_it_is_there, set_up),

@@ -64,6 +64,7 @@ static void expect_same(void)
     assert_memory_equal(again.restored_from, map.restored_from, sizeof(map.restored_from));
     assert_int_equal(again.take_over_s, map.take_over_s);
     assert_int_equal(again.replication, map.replication);
+    assert_int_equal(again.answers_wait, map.answers_wait);
     assert_memory_equal(again.backup, map.backup, sizeof(map.backup));
     assert_memory_equal(again.backup_grant, map.backup_grant, sizeof(map.backup_grant));
     assert_memory_equal(again.in_sync, map.in_sync, sizeof(map.in_sync));
@@ -189,6 +190,10 @@ static void test_copies_are_read_as_they_were_written(void **state)
     (void)snprintf(map.nodes[1].host, sizeof(map.nodes[1].host), "rack \"7\"");
     expect_same();
     expect_text("\"replication\":2", true);
+    expect_text("answers_wait", false);
+    assert_true(ps_copies_set_answers(&map, true));
+    expect_same();
+    expect_text("\"answers_wait\":true", true);
     assert_true(ps_copies_assign(&map, everybody, NULL));
     expect_same();
     memset(grants, 0, sizeof(grants));

@@ -560,6 +560,9 @@ TEST(keys_of_clusters_are_checked_against_each_other)
     refused_together(
         "[checkpoint]\nserve = /c/ckpt-1\n[cluster]\nname = ads\nzookeeper = zk1:2181\naddress = a:1\n", 2,
         "leave out cluster.name");
+    refused_together("[cluster]\nname = ads\nzookeeper = z:1\naddress = a:1\ncopies = sync\n", 5,
+                     "set cluster.replication = 2");
+    refused("[cluster]\ncopies = later\n", 2, "async, sync");
     refused("[cluster]\nname = a/b\n", 2, "letters, digits, -, _ and .");
     refused("[cluster]\nnode = ..\n", 2, "letters, digits, -, _ and ., not first");
     refused("[cluster]\nzookeeper = zk1\n", 2, "hosts with their ports, as zk1:2181,zk2:2181");

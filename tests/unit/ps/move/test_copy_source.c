@@ -340,8 +340,92 @@ TEST(variables_are_copied_as_ranges, copy_source_make, copy_source_destroy)
     check_range(v, copy, 1);
 }
 
-/* A backup that does not read: pushes go on, the source is lost and has freed its ring; it begins again once
- * the map says that the backup has nothing. */
+/* So that the end of a long push has little left to do. What changes again is told again. */
+TEST(a_push_in_slices_is_told_in_slices, copy_source_make, copy_source_destroy)
+{
+    struct fixture *f = *state;
+    struct ps_core *core = f->primary.core;
+    uint64_t keys[1000];
+    for (uint32_t i = 0; i < 1000; i++)
+        keys[i] = i;
+    copy_source_begin(f, RING);
+    copy_source_follow(f, UINT64_MAX);
+    const uint64_t records = f->records, end = atomic_load(&f->status.end);
+    core->push_is_open = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        copy_source_push(f, keys, 1000);
+        assert_true(core->changes[1].count >= 1000);
+        ps_copies_record_more(core);
+        assert_int_equal(core->changes[1].count, 0);
+        copy_source_follow(f, UINT64_MAX);
+    }
+    assert_int_equal(f->records, records);
+    assert_int_equal(atomic_load(&f->status.end), end);
+    core->push_is_open = false;
+    ps_copies_record_more(core); /* none is open */
+    ps_copies_record(core);
+    copy_source_follow(f, UINT64_MAX);
+    assert_int_equal(f->records, records + 1);
+    check_same(f);
+}
+
+/* Answers wait for the records that the backup has not said yet that it has applied. */
+TEST(answers_wait_for_what_the_backup_lacks, copy_source_make, copy_source_destroy)
+{
+    struct fixture *f = *state;
+    struct ps_push_answers *answers = &f->primary.core->push_answers;
+    uint64_t even = 0, odd = 0;
+    while (!is_copied(even))
+        even++;
+    while (is_copied(odd))
+        odd++;
+    copy_source_begin(f, RING);
+    copy_source_follow(f, UINT64_MAX);
+    copy_source_push(f, &even, 1);
+    assert_false(answers->waits_for_backups);
+    assert_int_equal(ps_copy_source_wait(f->primary.core, COPY, true), MR_OK);
+    assert_true(answers->waits_for_backups);
+    assert_int_equal(answers->passed, answers->record); /* what was answered alone before */
+    for (uint32_t i = 0; i < 100; i++)
+        copy_source_push(f, &even, 1);
+    assert_int_equal(answers->passed, answers->record - 100);
+    (void)copy_source_ask(f, UINT64_MAX); /* it comes to the backup, */
+    assert_int_equal(answers->passed, answers->record - 100);
+    ps_copy_source_applied(f->primary.core, COPY, f->position); /* which has applied it */
+    assert_int_equal(answers->passed, answers->record);
+    copy_source_push(f, &odd, 1); /* of a partition that it does not keep: the numbers concern it */
+    copy_source_follow(f, UINT64_MAX);
+    assert_int_equal(answers->passed, answers->record);
+    copy_source_push(f, &even, 1);
+    assert_int_equal(ps_copy_source_wait(f->primary.core, COPY, false), MR_OK);
+    assert_false(answers->waits_for_backups);
+    copy_source_follow(f, UINT64_MAX);
+    check_same(f);
+}
+
+/* A record that the backup will never get: answers wait until they need not wait for it. */
+TEST(answers_wait_for_a_lost_backup, copy_source_make, copy_source_destroy)
+{
+    struct fixture *f = *state;
+    struct ps_push_answers *answers = &f->primary.core->push_answers;
+    uint64_t keys[100];
+    for (uint32_t i = 0; i < 100; i++)
+        keys[i] = i;
+    copy_source_begin(f, 300000);
+    copy_source_follow(f, UINT64_MAX);
+    assert_int_equal(ps_copy_source_wait(f->primary.core, COPY, true), MR_OK);
+    while (state_of(f) == PS_COPY_FOLLOWS)
+        copy_source_push(f, keys, 100);
+    copy_source_push(f, keys, 100);
+    copy_source_follow(f, UINT64_MAX);
+    assert_int_equal(answers->passed,
+                     answers->record - 2); /* all but the one that did not fit, and what follows */
+    assert_int_equal(ps_copy_source_wait(f->primary.core, COPY, false), MR_OK);
+    assert_false(answers->waits_for_backups);
+}
+
+/* A backup that does not read: pushes go on, and the source is lost. What it has can be read to its last
+ * whole record; it begins again once the map says that the backup has nothing. */
 TEST(a_full_ring_ends_the_copy_and_no_push, copy_source_make, copy_source_destroy)
 {
     struct fixture *f = *state;
@@ -356,7 +440,12 @@ TEST(a_full_ring_ends_the_copy_and_no_push, copy_source_make, copy_source_destro
     assert_int_equal(state_of(f), PS_COPY_LOST);
     copy_source_push(f, keys, 100);
     struct ps_migration_block block;
-    assert_true(ps_copy_source_read(f->primary.core, COPY, f->position, UINT64_MAX, &block));
+    const uint64_t records = f->records;
+    copy_source_follow(f, UINT64_MAX);
+    assert_true(f->records > records);
+    assert_int_equal(f->bytes, 0);
+    assert_int_equal(state_of(f), PS_COPY_LOST);
+    assert_true(ps_copy_source_read(f->primary.core, COPY, f->position + 8, UINT64_MAX, &block));
     assert_int_equal(block.state, MR_MOVE_LOST);
     assert_true(ps_copy_source_read(f->primary.core, COPY, 1, UINT64_MAX, &block));
     assert_int_equal(block.state, MR_MOVE_NOT_READY);

@@ -1,4 +1,5 @@
-/* A target whose source does not answer: a firewall is between the nodes, or they have different keys. */
+/* A target whose source does not answer: a firewall is between the nodes, or they have different keys. And a
+ * backup, whose source answers as long as it lives. */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <poll.h>
@@ -7,8 +8,15 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_endpoint.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/move.h"
+#include "ps/checkpoint/checkpoint_format.h"
+#include "ps/move/copy_source.h"
 #include "ps/move/migration_target.h"
 #include "tests/test.h"
+#include "tests/wait.h"
 
 static struct ps_config config;
 static struct ps_node node = {.config = &config};
@@ -116,6 +124,116 @@ TEST(nodes_call_each_other_as_operators)
     assert_int_equal(ps_config_set(&config, "node.key=operator:/nonexistent/o.key", error), MR_OK);
     assert_int_equal(ps_migration_target_start(&options, &target, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "/nonexistent/o.key")); /* it is the one that is read */
+    ps_config_default(&config);
+}
+
+/* ---- a backup ---- */
+
+#define ASKED_MAX 8u
+
+/* One core: what it was asked for, and what it sends when it is asked for the first time. */
+static struct {
+    struct mr_udp_endpoint udp;
+    uint32_t asked;
+    uint64_t positions[ASKED_MAX];
+    struct ps_record stream[3];
+} source;
+
+static void source_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    uint64_t words[MR_MOVE_ASK_WORDS];
+    (void)app;
+    assert_int_equal(request->message->preamble.op, MR_OP_MOVE_READ);
+    assert_true(mr_body_read(MR_BODY_MOVE_ASK, &request->message->tensors[0], words));
+    if (source.asked < ASKED_MAX)
+        source.positions[source.asked] = words[MR_MOVE_ASK_POSITION];
+    if (source.asked++ > 0) { /* from now on it says nothing */
+        assert_non_null(mr_reply_later(ep, request));
+        return;
+    }
+    const uint64_t state[MR_MOVE_WORDS] = {[MR_MOVE_STATE] = MR_MOVE_MORE};
+    struct mr_tensor tensors[2] = {mr_body_tensor(MR_BODY_MOVE, state),
+                                   mr_tensor_1d(MR_U8, sizeof(source.stream), source.stream)};
+    assert_true(mr_reply_begin(ep, request->ref, MR_OK, tensors, 2));
+    mr_reply_end(ep, request->ref);
+}
+
+static void source_open(void)
+{
+    struct mr_endpoint_config of_source;
+    const struct mr_udp_options options = {0};
+    struct mr_address local;
+    char error[200];
+    memset(&source, 0, sizeof(source));
+    source.stream[0] = (struct ps_record){.kind = PS_COPY_WHOLE};
+    source.stream[1] = (struct ps_record){.kind = PS_COPY_END, .offset = 1};
+    source.stream[2] = (struct ps_record){.kind = PS_RECORD_ROWS, .bytes = 8}; /* that is not all of it */
+    assert_int_equal(mr_address_resolve("127.0.0.1:0", true, &local, error, sizeof(error)), MR_OK);
+    if (mr_udp_endpoint_open(&source.udp, &local, &options, false, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    mr_endpoint_config_default(&of_source);
+    of_source.on_request = source_on_request;
+    assert_int_equal(mr_udp_endpoint_create(&source.udp, &of_source), MR_OK);
+    mr_udp_local(&source.udp.socket, &local);
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", local.port);
+}
+
+static void source_go_on(void)
+{
+    (void)mr_udp_endpoint_receive(&source.udp, 16);
+    (void)mr_udp_endpoint_send(&source.udp, mr_clock_us(), 16);
+}
+
+static enum ps_migration_state state_of(struct ps_migration_target *target)
+{
+    struct ps_migration_target_progress progress;
+    ps_migration_target_progress(target, &progress);
+    return progress.state;
+}
+
+/* It follows once it has what the cursor gave, and says with the next question how far it has come. Then a
+ * silence of its source, however long, does not end it: it would be promoted with nothing. */
+TEST(a_backup_that_follows_waits_for_its_source)
+{
+    struct ps_migration_target *target;
+    char text[PS_MOVE_TEXT_BYTES];
+    source_open();
+    struct ps_migration_target_options options = options_of(address);
+    options.follows = true;
+    options.partitions = ps_partitions_all();
+    if (ps_migration_target_start(&options, &target, text) != MR_OK)
+        fail_msg("%s", text);
+    ps_migration_target_hurry(target, true);
+    WAIT_UNTIL(source_go_on(), source.asked == 2);
+    assert_int_equal(state_of(target), PS_MIGRATION_FOLLOWING);
+    WAIT_UNTIL(source_go_on(),
+               source.asked == 3); /* it has given that call up, after more than the silence */
+    assert_int_equal(state_of(target), PS_MIGRATION_FOLLOWING);
+    assert_int_equal(source.positions[0], 1);
+    assert_int_equal(source.positions[1], 1 + sizeof(source.stream));
+    assert_int_equal(source.positions[2], 1 + sizeof(source.stream));
+    if (ps_migration_target_promote(target, &options.partitions, text) != MR_OK)
+        fail_msg("%s", text);
+    ps_migration_target_stop(target);
+    mr_udp_endpoint_close(&source.udp);
+}
+
+/* One that has not come so far cannot be promoted. */
+TEST(a_backup_that_copies_is_given_up)
+{
+    struct ps_migration_target *target;
+    char text[PS_MOVE_TEXT_BYTES];
+    const int fd = open_silent_socket();
+    struct ps_migration_target_options options = options_of(address);
+    options.follows = true;
+    options.partitions = ps_partitions_all();
+    if (ps_migration_target_start(&options, &target, text) != MR_OK)
+        fail_msg("%s", text);
+    WAIT_UNTIL(state_of(target) == PS_MIGRATION_FAILED);
+    assert_int_equal(ps_migration_target_promote(target, &options.partitions, text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "does not answer for 1 s"));
+    ps_migration_target_stop(target);
+    (void)close(fd);
 }
 
 int main(void)

@@ -33,6 +33,7 @@ enum mr_status __wrap_ps_migration_target_start(const struct ps_migration_target
 void __wrap_ps_migration_target_progress(struct ps_migration_target *t,
                                          struct ps_migration_target_progress *out);
 void __wrap_ps_migration_target_stop(struct ps_migration_target *t);
+void __wrap_ps_migration_target_hurry(struct ps_migration_target *t, bool hurries);
 
 enum mr_status __wrap_ps_migration_target_start(const struct ps_migration_target_options *options,
                                                 struct ps_migration_target **out, char *text)
@@ -63,6 +64,12 @@ void __wrap_ps_migration_target_stop(struct ps_migration_target *t)
     if (t != NULL)
         target.id = 0;
     pthread_mutex_unlock(&target.lock);
+}
+
+void __wrap_ps_migration_target_hurry(struct ps_migration_target *t, bool hurries)
+{
+    (void)t;
+    (void)hurries;
 }
 
 /* What the copy has come to. */
