@@ -19,7 +19,8 @@ static int room_make(struct ps_io_job *job)
         if (error == 0)
             atomic_store(&r->done, at + STEP_BYTES);
     }
-    if (atomic_load(&r->done) > r->from && r->store->sync(r->file) != 0)
+    /* One that is cancelled is waited for: the block's own flush does it. */
+    if (error == 0 && !atomic_load(&r->is_cancelled) && r->store->sync(r->file) != 0)
         error = -EIO;
     r->has_failed = error != 0;
     return 0; /* an error would end the threads */
