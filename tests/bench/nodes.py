@@ -33,6 +33,7 @@ TAKE_OVER_S = 1
 TURNS = 5  # of the node by itself and of the cluster's, in a round
 CALLS = ("empty_call_1", "pull_13312x16", "push_13312x16")
 COUNTS = (2, 4, 8)  # nodes
+COPIES_ROWS = 20000  # of copies()
 
 # name: (unit, better, target, what the target is compared with)
 ROWS = {
@@ -305,7 +306,9 @@ class Nodes:
 
             def calls(mode, only, runs):
                 address, _ = owners[mode]
+                # few rows: a push waits until the backup has those that lookups have made before it
                 command = [self.bench.program("tests/bench/bench_calls"), "--server", address, "--only", only]
+                command += ["--rows", str(COPIES_ROWS)]
                 return tools.client_lines(cable.client, [*command, "--runs", str(runs)])[only]["value"]
 
             def cpu_us(mode):
