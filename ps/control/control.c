@@ -176,6 +176,8 @@ static bool execute(struct ps_control *c, struct ps_command *command)
     case MR_OP_LIST:
         if (c->cluster != NULL && ps_control_cluster_catalog(c) == NULL)
             ps_command_fail(command, MR_BUSY, "this node has not read its cluster's features yet");
+        else if (c->cluster != NULL && c->gate == PS_GATE_BUSY) /* neither rows nor the ancestry are known */
+            ps_command_fail(command, MR_BUSY, "this node has not loaded yet what it owns: its log says why");
         else
             ps_control_list(c, command);
         break;
