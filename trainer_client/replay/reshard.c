@@ -180,6 +180,21 @@ static void restart_restored(struct mrc_replay *stream, const struct mrc_stream_
     }
 }
 
+/* What a node has written is with others once it owns nothing: its next start, which loads no checkpoint then,
+ * lacks nothing. Otherwise each node that is drained and restarted would look as one that has come back from
+ * an older copy of its directory. */
+static void meet_owners_of_nothing(struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        struct mrc_node *node = client->nodes[n];
+        bool owns_any = false;
+        for (uint32_t p = 0; p < MR_PARTITION_COUNT && !owns_any; p++)
+            owns_any = client->shard_map->shards[client->shard_map->of_partition[p]].node == node;
+        if (!owns_any)
+            mrc_ancestry_meet(&node->replay->ancestry, node->replay->ancestry.start_id);
+    }
+}
+
 /* Without memory it is repeated in the next round. */
 void mrc_reshard_begin(struct mr_client *client)
 {
@@ -197,6 +212,8 @@ void mrc_reshard_begin(struct mr_client *client)
             link->regrouped = false;
     }
     client->reshard->era += moved;
+    if (moved)
+        meet_owners_of_nothing(client);
     for (uint32_t i = 0; i < client->reshard->stream_count; i++) {
         struct mrc_replay *stream = client->reshard->streams[i];
         restart_restored(stream, mrc_reshard_mark(client->reshard, stream->stream_id));

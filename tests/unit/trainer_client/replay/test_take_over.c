@@ -9,9 +9,11 @@
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "tests/wait.h"
+#include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
 #include "trainer_client/millrace_observe.h"
+#include "trainer_client/replay/replay_hooks.h"
 
 enum { DIM = 2, KEYS = 60, NODES = 3 };
 
@@ -281,6 +283,36 @@ static void test_the_dead_node_comes_back(void **state)
         check_rows(&x);
         fixture_stop(&x);
     }
+}
+
+/* It is drained, and its next start loads no checkpoint: that is no older copy of its directory. */
+static void test_a_drained_node_lacks_nothing(void **state)
+{
+    struct fixture x;
+    (void)state;
+    fixture_start(&x, 0);
+    push(&x, 3);
+    fake_cluster_save(x.cluster);
+    push(&x, 2);
+    fake_cluster_move(x.cluster, 0, 1);
+    push(&x, 2);
+    fake_node_kill(x.cluster->nodes[0]);
+    x.cluster->nodes[0]->origin = (struct fake_origin){.checkpoint = 0};
+    fake_cluster_restart(x.cluster, 0);
+    fake_cluster_move(x.cluster, 0, 0);
+    push(&x, 2);
+    check_rows(&x);
+    uint32_t judged = 0;
+    for (uint32_t i = 0; i < x.client->node_count; i++) {
+        const struct mrc_node *node = x.client->nodes[i];
+        if (node->start_id != x.cluster->nodes[0]->start_id)
+            continue;
+        judged++;
+        assert_true(mrc_ancestry_knows(&node->replay->ancestry, node->start_id));
+        assert_false(mrc_ancestry_lacks(&node->replay->ancestry, node->start_id));
+    }
+    assert_int_equal(judged, 1);
+    fixture_stop(&x);
 }
 
 static void check_reported(struct fixture *x)
@@ -566,6 +598,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_had_moved_before),
         cmocka_unit_test(test_two_take_overs),
         cmocka_unit_test(test_the_dead_node_comes_back),
+        cmocka_unit_test(test_a_drained_node_lacks_nothing),
         cmocka_unit_test(test_what_was_given_up_is_reported),
         cmocka_unit_test(test_what_was_given_up_and_saved_is_no_loss),
         cmocka_unit_test(test_what_stays_where_it_is_is_no_loss),
