@@ -2,6 +2,7 @@
 """Programs of older versions beside today's: nodes, clients, hubs, tools and checkpoints, in both directions.
 
 usage: upgrade.py BUILD [NAME]...     BUILD: today's build directory; NAME: of tests/upgrade/versions
+       $MILLRACE_UPGRADE_ONLY: the end of a test's name, as "rolling"
 
 Each pair gives the same rows, bit for bit, or is refused with a text that names versions. Nodes serve on
 loopback in a network namespace of the test's own; those of versions without `driver = socket` on a veth pair,
@@ -22,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import build as builds  # noqa: E402
+from rolling import Rolling  # noqa: E402
 
 PROGRAM = Path(__file__).resolve().parent / "program.py"
 # The network of the test: where nodes without sockets have their end of a cable, and clients theirs.
@@ -356,6 +358,16 @@ class Pair:
             f"a cluster {how}: its checkpoint", is_same, "the same rows" if is_same else str(again)[-300:]
         )
 
+    def test_rolling(self) -> None:
+        """A running cluster is upgraded; trainers of both versions lose nothing."""
+        if not self.older.has_capabilities:
+            return
+        folder = self.folder / "rolling"
+        (folder / "ckpt").mkdir(parents=True)
+        with ZooKeeper(folder), Rolling(self.today, self.older, folder, Node) as rolling:
+            text = rolling.run()
+        self.say("a rolling upgrade", "FAILED" not in text, text)
+
     # ---- the library ----
 
     def test_library(self) -> None:
@@ -408,14 +420,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="millrace-upgrade-") as folder:
             pair = Pair(today, Programs(version.name, version.tree / "build", version.format), Path(folder))
             assert isinstance(pair.expected, dict), pair.expected
-            pair.test_clients()  # whose checkpoints the next ones read
-            pair.test_checkpoints()
-            pair.test_retention()
-            pair.test_cluster()
-            pair.test_new_features()
-            pair.test_tools()
-            pair.test_hub()
-            pair.test_library()
+            tests = [pair.test_clients, pair.test_checkpoints]  # which read what the first ones wrote
+            tests += [pair.test_retention, pair.test_cluster, pair.test_rolling, pair.test_new_features]
+            tests += [pair.test_tools, pair.test_hub, pair.test_library]
+            only = os.environ.get("MILLRACE_UPGRADE_ONLY", "")
+            for test in tests:
+                if test.__name__.endswith(only):
+                    test()
             failed += pair.failed
     print(f"upgrade: {len(chosen)} versions, {failed} failed")
     return 1 if failed else 0
