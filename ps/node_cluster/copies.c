@@ -29,6 +29,7 @@
 #define WAIT_US             UINT64_C(1000000) /* ... and for so long if answers wait for it */
 #define MEMORY_FAILURES_MAX 2u                /* in a row: then this node is no backup for a while */
 #define REFUSAL_US          UINT64_C(600000000)
+#define FREED_US            UINT64_C(10000000) /* by then what was given up is free */
 
 /* ---- on the cores ---- */
 
@@ -543,6 +544,24 @@ static void report_refusal(struct ps_node_cluster *c, bool refuses)
         ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);
     c->copies.refuses_until = refuses ? mr_clock_us() + REFUSAL_US : 0;
+    c->copies.refuses_below_mib = 0;
+}
+
+/* It also ends when more has become free than what was given up, as by a table that was dropped. */
+static void end_refusal(struct ps_node_cluster *c)
+{
+    struct ps_node_copies *n = &c->copies;
+    const uint64_t now_us = mr_clock_us();
+    ps_copies_retry_well(&n->memory, now_us);
+    if (n->refuses_until == 0)
+        return;
+    pthread_mutex_lock(&c->lock);
+    const struct ps_cluster_room_report room = c->report.room;
+    pthread_mutex_unlock(&c->lock);
+    if (n->refuses_below_mib == 0 && n->refuses_until - now_us < REFUSAL_US - FREED_US)
+        n->refuses_below_mib = room.free_mib + (room.free_mib + room.used_mib) / 8;
+    if (now_us > n->refuses_until || (n->refuses_below_mib != 0 && room.free_mib >= n->refuses_below_mib))
+        report_refusal(c, false);
 }
 
 /* A source that cannot complete the copy begins again by itself, later after each time. What this node has
@@ -558,8 +577,9 @@ static void follower_fail(struct ps_node_cluster *c, struct ps_copies_follower *
         f->retry = (struct ps_copies_retry){.at_us = mr_clock_us() + PS_COPIES_RETRY_US};
     else
         ps_copies_retry_failed(&f->retry, mr_clock_us());
-    f->memory_failures = lacks_memory ? f->memory_failures + 1 : 0;
-    if (f->memory_failures < MEMORY_FAILURES_MAX) {
+    if (lacks_memory)
+        ps_copies_retry_failed(&c->copies.memory, mr_clock_us());
+    if (!lacks_memory || (c->copies.memory.failures < MEMORY_FAILURES_MAX && c->copies.refuses_until == 0)) {
         mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
                     "copy_failed", "cluster %s: the copy of %u partition%s of node %.63s begins again: %s",
                     c->options.cluster, count, mr_plural(count), f->peer.name, text);
@@ -621,10 +641,8 @@ static bool follower_work(struct ps_node_cluster *c, struct ps_copies_follower *
         follower_fail(c, f, p.status, p.text);
         return true;
     }
-    if (f->state == PS_FOLLOWER_FOLLOWS) {
+    if (f->state == PS_FOLLOWER_FOLLOWS)
         ps_copies_retry_well(&f->retry, mr_clock_us());
-        f->memory_failures = 0;
-    }
     if (p.state == PS_MIGRATION_FOLLOWING && f->state == PS_FOLLOWER_COPIES) {
         f->state = PS_FOLLOWER_FOLLOWS;
         mr_log_with(MR_LOG_INFO,
@@ -785,8 +803,7 @@ void ps_node_cluster_poll_copies(struct ps_node_cluster *c)
     c->copies.waits |= work_followers(c, &followers, peers);
     free(peers);
     count_lag(c);
-    if (c->copies.refuses_until != 0 && mr_clock_us() > c->copies.refuses_until)
-        report_refusal(c, false);
+    end_refusal(c);
 }
 
 void ps_node_cluster_end_copies(struct ps_node_cluster *c)

@@ -78,9 +78,13 @@ struct ps_node_copies {
     uint32_t give_up_count;
     uint64_t give_ups[PS_NODE_COPIES_MAX];
     /* the control thread's own */
-    bool waits;             /* something is to be looked at soon */
-    uint64_t cut;           /* of which cut_end are the ends */
-    uint64_t refuses_until; /* mr_clock_us(): this node is no backup for want of memory; 0: it may be one */
+    bool waits;   /* something is to be looked at soon */
+    uint64_t cut; /* of which cut_end are the ends */
+    /* this node lacked memory for copies, so often in a row; it is no backup until then (mr_clock_us(), 0: it
+     * may be one), or until so much is free */
+    struct ps_copies_retry memory;
+    uint64_t refuses_until;
+    uint64_t refuses_below_mib; /* 0: what was given up is being freed */
     uint32_t feed_count, follower_count;
     struct ps_copies_feed {
         uint64_t id;
@@ -110,8 +114,7 @@ struct ps_node_copies {
         } state;
         struct ps_migration_target *target; /* NULL: none */
         struct ps_copies_retry retry;
-        uint32_t memory_failures; /* in a row */
-        bool ends;                /* the map is to end the assignment */
+        bool ends; /* the map is to end the assignment */
     } followers[PS_NODE_COPIES_MAX];
 };
 
