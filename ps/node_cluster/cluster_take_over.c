@@ -249,7 +249,7 @@ void ps_node_cluster_poll_take_over(struct ps_node_cluster *c)
     }
     if (o->state == PS_NODE_TAKES_CLEANS) {
         partitions = take_over_partitions(o);
-        if (!ps_cleanup_has_anywhere(c->node, &partitions))
+        if (!ps_node_cluster_copies_keep(c, &partitions) && !ps_cleanup_has_anywhere(c->node, &partitions))
             take_over_start(c);
     }
     if (o->state == PS_NODE_TAKES_LOADS)

@@ -547,7 +547,8 @@ static void report_refusal(struct ps_node_cluster *c, bool refuses)
     c->copies.refuses_below_mib = 0;
 }
 
-/* It also ends when more has become free than what was given up, as by a table that was dropped. */
+/* It also ends when half of the memory is free, or more than after what was given up was freed, as by a table
+ * that was dropped. */
 static void end_refusal(struct ps_node_cluster *c)
 {
     struct ps_node_copies *n = &c->copies;
@@ -560,7 +561,8 @@ static void end_refusal(struct ps_node_cluster *c)
     pthread_mutex_unlock(&c->lock);
     if (n->refuses_below_mib == 0 && n->refuses_until - now_us < REFUSAL_US - FREED_US)
         n->refuses_below_mib = room.free_mib + (room.free_mib + room.used_mib) / 8;
-    if (now_us > n->refuses_until || (n->refuses_below_mib != 0 && room.free_mib >= n->refuses_below_mib))
+    const bool is_free = room.free_mib > room.used_mib || room.free_mib >= n->refuses_below_mib;
+    if (now_us > n->refuses_until || (n->refuses_below_mib != 0 && is_free))
         report_refusal(c, false);
 }
 
@@ -585,13 +587,16 @@ static void follower_fail(struct ps_node_cluster *c, struct ps_copies_follower *
                     c->options.cluster, count, mr_plural(count), f->peer.name, text);
         return;
     }
-    mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
-                "copy_given_up",
-                "cluster %s: this node has no memory for the copy of %u partition%s of node %.63s, and is no "
-                "backup for %u minutes: raise memory.limit_mib (%s)",
-                c->options.cluster, count, mr_plural(count), f->peer.name, (unsigned)(REFUSAL_US / 60000000),
-                text);
-    report_refusal(c, true);
+    if (c->copies.refuses_until == 0) {
+        mr_log_with(
+            MR_LOG_ERROR, MR_LOG_FIELDS({"copy", .number = f->id}, {"owner", .text = f->peer.name}),
+            "copy_given_up",
+            "cluster %s: this node has no memory for the copy of %u partition%s of node %.63s, and is "
+            "no backup for %u minutes: raise memory.limit_mib (%s)",
+            c->options.cluster, count, mr_plural(count), f->peer.name, (unsigned)(REFUSAL_US / 60000000),
+            text);
+        report_refusal(c, true);
+    }
     follower_give_up(c, f);
 }
 
@@ -699,6 +704,17 @@ static bool work_followers(struct ps_node_cluster *c, struct copies_wanted *want
             ps_migration_target_hurry(f->target, wanted->answers_wait);
     }
     return waits;
+}
+
+bool ps_node_cluster_copies_keep(const struct ps_node_cluster *c, const struct ps_partition_set *partitions)
+{
+    for (uint32_t i = 0; i < c->copies.follower_count; i++) {
+        const struct ps_partition_set both =
+            ps_partitions_and(&c->copies.followers[i].partitions, partitions);
+        if (!ps_partitions_empty(&both))
+            return true;
+    }
+    return false;
 }
 
 /* ---- promotion ---- */

@@ -279,6 +279,9 @@ static bool work_target(struct ps_node_cluster *c)
     const struct ps_partition_set partitions = ps_migration_partitions(&m);
     switch (m.state) {
     case PS_MIGRATION_WAITING:
+        if (ps_node_cluster_copies_keep(c,
+                                        &partitions)) /* they are freed when the copy ends, and not later */
+            return false;
         if (migration_set(c, &m, PS_MIGRATION_CLEANUP))
             ps_cleanup_add_everywhere(c->node, &partitions);
         return true;
@@ -336,8 +339,7 @@ void ps_node_cluster_poll_migrations(struct ps_node_cluster *c)
 bool ps_node_cluster_is_migrating(struct ps_node_cluster *c)
 {
     pthread_mutex_lock(&c->lock);
-    const struct ps_migration *m = migration_oldest(&c->member, PS_MIGRATION_TARGET);
-    const bool is_target = m != NULL && m->state != PS_MIGRATION_WAITING;
+    const bool is_target = migration_oldest(&c->member, PS_MIGRATION_TARGET) != NULL;
     pthread_mutex_unlock(&c->lock);
     return is_target || c->migrations.command != NULL;
 }
