@@ -25,9 +25,9 @@
 #include "ps/node_cluster/node_cluster_internal.h"
 
 #define SILENCE_US          UINT64_C(10000000) /* of the owner, before all is copied: it begins again */
-#define STALL_US            UINT64_C(5000000) /* a backup that has not gone on for longer is left alone, ... */
-#define WAIT_US             UINT64_C(1000000) /* ... and for so long if answers wait for it */
-#define MEMORY_FAILURES_MAX 2u                /* in a row: then this node is no backup for a while */
+#define STALL_US            UINT64_C(5000000)  /* a backup that stands still for longer is left alone, ... */
+#define WAIT_US             UINT64_C(1000000)  /* ... and for so long if answers wait for it */
+#define MEMORY_FAILURES_MAX 2u                 /* in a row: then this node is no backup for a while */
 #define REFUSAL_US          UINT64_C(600000000)
 #define FREED_US            UINT64_C(10000000) /* by then what was given up is free */
 

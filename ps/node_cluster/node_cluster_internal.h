@@ -201,8 +201,8 @@ void ps_node_cluster_end_take_over(struct ps_node_cluster *c);
 void ps_node_cluster_poll_copies(struct ps_node_cluster *c);
 /* Takes in what this node has kept of partitions that are its own now: before the cores are told. */
 void ps_node_cluster_promote_copies(struct ps_node_cluster *c);
-/* Does this node keep copies of some of these partitions? Then they are freed when the map's end of the copy is
- * looked at: whatever else brings them here begins after that. The control thread. */
+/* Does this node keep copies of some of these partitions? Then they are freed when it looks at its copies by
+ * the newest map: whatever else brings them here begins after that. The control thread. */
 bool ps_node_cluster_copies_keep(const struct ps_node_cluster *c, const struct ps_partition_set *partitions);
 /* Has each backup that is in sync, or may be, what this node's part of the cut has? */
 bool ps_node_cluster_copies_have(struct ps_node_cluster *c, uint64_t cut);

@@ -1,7 +1,7 @@
-"""The upgrade of a running cluster, one node after the other, while trainers of both versions push all the time.
+"""The upgrade of a running cluster, node by node, while trainers of both versions push all the time.
 
-Used by upgrade.py. Each trainer has a table of its own and works out what its rows are to be, so what is lost or
-applied twice shows in the bits.
+Used by upgrade.py. Each trainer has a table of its own and works out what its rows are to be, so what is lost
+or applied twice shows in the bits.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """A trainer for rolling.py, which every version of the package since 0.3 can run: trainer.py SERVERS TABLE
 
-Pushes to a table of its own and to a variable until its standard input ends, and prints the step after each push.
-Then it checks the rows, bit for bit: gradients are fractions, so their order shows.
+Pushes to a table of its own and to a variable until its standard input ends, and prints the step after each
+push. Then it checks the rows, bit for bit: gradients are fractions, so their order shows.
 """
 
 import select
@@ -41,9 +41,8 @@ def main() -> None:
         is_same = np.array_equal(np.asarray(table.lookup(keys)), rows)
         is_same &= np.array_equal(np.asarray(variable.pull()), values)
         lost = client.replay_info().dropped
-        print(
-            f"{step} steps, the longest took {longest_s:.1f} s, {'the same bits' if is_same else 'OTHER BITS'}"
-        )
+        found = "the same bits" if is_same else "OTHER BITS"
+        print(f"{step} steps, the longest took {longest_s:.1f} s, {found}")
         sys.exit(0 if is_same and lost == 0 else 1)
 
 

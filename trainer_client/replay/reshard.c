@@ -180,7 +180,7 @@ static void restart_restored(struct mrc_replay *stream, const struct mrc_stream_
     }
 }
 
-/* What a node has written is with others once it owns nothing: its next start, which loads no checkpoint then,
+/* What a node has written is with others once it owns nothing: its next start, which loads no checkpoint,
  * lacks nothing. Otherwise each node that is drained and restarted would look as one that has come back from
  * an older copy of its directory. */
 static void meet_owners_of_nothing(struct mr_client *client)

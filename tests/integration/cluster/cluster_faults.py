@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A cluster of three nodes, each a host of its own, under faults: trainers push all the time, readers look up, and
-at the end each row has each push once.
+"""A cluster of three nodes, each a host of its own, under faults: trainers push all the time, readers look
+up, and at the end each row has each push once.
 
 usage: cluster_faults.py MILLRACED MILLRACE REPLICATION [SEED]
 
@@ -11,10 +11,11 @@ usage: cluster_faults.py MILLRACED MILLRACE REPLICATION [SEED]
 MILLRACE_FAULTS_S: for how many seconds (3600 unless set); MILLRACE_FAULT_EVERY_S: between two faults (20);
 MILLRACE_FAULTS: only these, by their names. Needs root, java and Debian's package zookeeper.
 
-History: each push adds 1 to all rows of its trainer's table, so a row's value is how many pushes it has. A trainer
-sees each of its own pushes at once, also after a failover, and nothing else. Another client may see fewer for as long
-as a promoted node has not got the last ones again from the trainer; but by a map that is not newer than that of an
-acknowledged push it never sees less than this push: an answer that a node gives from before it was stopped is stale.
+History: each push adds 1 to all rows of its trainer's table, so a row's value is how many pushes it has. A
+trainer sees each of its own pushes at once, also after a failover, and nothing else. Another client may see
+fewer for as long as a promoted node has not got the last ones again from the trainer; but by a map that is
+not newer than that of an acknowledged push it never sees less than this push: an answer from before a node
+was stopped is stale.
 """
 
 import ctypes
@@ -61,7 +62,7 @@ def run(*command: str, check: bool = True) -> str:
 
 
 def history(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """[TRAINERS, WORDS] of what they have done, and [TRAINERS, STARTS_MAX] the maps by which, the oldest first."""
+    """[TRAINERS, WORDS] of what they have done, and [TRAINERS, STARTS_MAX] by which maps, oldest first."""
     words = np.memmap(path, dtype=np.uint64, mode="r+", shape=(TRAINERS * (WORDS + STARTS_MAX),))
     return words[: TRAINERS * WORDS].reshape(TRAINERS, WORDS), words[TRAINERS * WORDS :].reshape(TRAINERS, -1)
 
@@ -238,7 +239,9 @@ class Node:
         return Path(f"/proc/{self.process.pid}/{name}").read_text()
 
     def rss_mib(self) -> int:
-        return int(re.search(r"VmRSS:\s+(\d+)", self.proc("status")).group(1)) // 1024  # type: ignore[union-attr]
+        found = re.search(r"VmRSS:\s+(\d+)", self.proc("status"))
+        assert found
+        return int(found.group(1)) // 1024
 
     def descriptors(self) -> int:
         assert self.process is not None
@@ -300,7 +303,8 @@ class Soak:
     def check_clients(self) -> None:
         for client in self.clients:
             if client.poll() is not None:
-                raise AssertionError(f"a client ended: {client.stdout.read()[-2000:]}")  # type: ignore[union-attr]
+                text, _ = client.communicate()
+                raise AssertionError(f"a client ended: {text[-2000:]}")
 
     def goes_on(self) -> None:
         """Every trainer makes some pushes more."""
@@ -413,9 +417,8 @@ class Soak:
             lambda: self.zookeeper.says("zk_znode_count") <= znodes + 4, "znodes of before are gone", 60
         )
         sessions = self.zookeeper.says("zk_num_alive_connections")
-        print(
-            f"znodes: {znodes} at first, {self.zookeeper.says('zk_znode_count')} at last; sessions: {sessions}"
-        )
+        last_znodes = self.zookeeper.says("zk_znode_count")
+        print(f"znodes: {znodes} at first, {last_znodes} at last; sessions: {sessions}")
         assert sessions <= NODES + 1
 
     def end(self) -> None:
@@ -452,9 +455,8 @@ class Soak:
             print(text.strip()[-2000:])
             assert client.returncode == 0, "a client has failed"
         self.check_flat(znodes)
-        print(
-            f"cluster_faults: {count} faults in {time.monotonic() - begun:.0f} s, {self.stops} stops: all well"
-        )
+        passed_s = time.monotonic() - begun
+        print(f"cluster_faults: {count} faults in {passed_s:.0f} s, {self.stops} stops: all well")
 
 
 def main() -> int:
