@@ -17,7 +17,7 @@ static const struct {
                 {"log.records", 99},
                 {"ps.rows", 5}};
 
-static void count(struct tool_log_state *log)
+static void log_count(struct tool_log_state *log)
 {
     for (uint32_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         tool_log_counter(log, counters[i].name, counters[i].value);
@@ -27,12 +27,12 @@ TEST(test_a_line_over_all_cores)
 {
     struct tool_log_state log = {0};
     char line[TOOL_LOG_LINE_BYTES];
-    count(&log);
+    log_count(&log);
     tool_log_line(&log, line, sizeof(line));
     assert_string_equal(line,
                         "3.0 MiB in no checkpoint yet; a flush takes 0.8 ms, the last 0.6 ms, the longest "
                         "12.0 ms; 1 answer waits");
-    count(&log);
+    log_count(&log);
     tool_log_counter(&log, "log.flush_last_us", 700);
     assert_int_equal(log.cores, 2);
     tool_log_line(&log, line, sizeof(line));
@@ -49,7 +49,7 @@ TEST(test_a_line_over_all_cores)
 TEST(test_json)
 {
     struct tool_log_state log = {0};
-    count(&log);
+    log_count(&log);
     json_t *json = tool_log_json(&log);
     assert_int_equal(json_integer_value(json_object_get(json, "kept_bytes")), 3 << 20);
     assert_int_equal(json_integer_value(json_object_get(json, "flush_last_us")), 600);

@@ -1,7 +1,7 @@
-/* A node with a log whose power fails: at changes of its disk while it is pushed to, saves, rotates its log,
- * creates and drops tables and starts again. What the next start finds must have each push that was
- * acknowledged by then, once and in order, and none that had not begun; and so must the starts after that, when
- * more was pushed and saved.
+/* A node with a log whose power fails: at changes of its disk while it is pushed to, saves, rotates its
+ * log, creates and drops tables and starts again. What the next start finds must have each push that was
+ * acknowledged by then, once and in order, and none that had not begun; and so must the starts after that,
+ * when more was pushed and saved.
  *
  * MILLRACE_POWER_SEEDS: stories (2 unless set). MILLRACE_SWEEP=all: each is judged after every change. */
 #include <stdio.h>
@@ -118,7 +118,7 @@ static void tell_short_table(struct story *s)
     node_drop(s->n, "short");
 }
 
-static void tell(struct story *s)
+static void story_tell(struct story *s)
 {
     const struct mr_feature f = node_table("rows", 0);
     s->table = node_create(s->n, &f);
@@ -242,7 +242,7 @@ TEST(what_was_acknowledged_survives_a_power_failure, power_setup, power_teardown
         s.n = n;
         s.random = seed;
         power_begin(n);
-        tell(&s);
+        story_tell(&s);
         node_stop(n);
         judge_story(&s);
         power_end();
