@@ -164,9 +164,11 @@ bool ps_log_writer_has_room(struct ps_log_writer *w, uint64_t content_bytes)
     if (last_takes(w, content_bytes) || w->spare_count > 0)
         return true;
     struct log_block *b = block_new(w, content_bytes);
-    if (b != NULL)
-        block_give(w, b);
-    return b != NULL;
+    if (b == NULL)
+        return false;
+    assert(!block_is_ending(b));
+    block_give(w, b);
+    return true;
 }
 
 /* The block that the record goes to. */
@@ -342,6 +344,7 @@ static void flush_succeeded(struct ps_log_writer *w)
 static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
 {
     struct ps_log_counters *c = w->counters;
+    assert(w->first != NULL); /* it was on its way */
     struct ps_store_file *file = w->first->target->file.file;
     const uint64_t took_us = now_us - w->begun_us;
     if (w->flush_error == -EINVAL && w->store->is_direct(file) && w->store->drop_direct(file) == 0) {

@@ -382,8 +382,11 @@ uint32_t power_store_changes(const struct power_store *p)
 
 const char *power_store_change(const struct power_store *p, uint32_t number)
 {
-    static const char *const kinds[] = {"new file", "name",     "removal of",        "move of",
-                                        "write to", "fsync of", "fsync of directory"};
+    static const char *const kinds[] = {
+        [POWER_NODE] = "new file",     [POWER_NAME] = "name",
+        [POWER_REMOVE] = "removal of", [POWER_MOVE] = "move of",
+        [POWER_WRITE] = "write to",    [POWER_LENGTH] = "length of",
+        [POWER_SYNC] = "fsync of",     [POWER_SYNC_DIRECTORY] = "fsync of directory"};
     static char text[2 * POWER_NAME_BYTES + 64];
     const struct power_change *change = &p->changes[number];
     (void)snprintf(text, sizeof(text), "%s %s %s (file %u)", kinds[change->kind], change->name, change->to,
