@@ -312,7 +312,7 @@ bool ps_control_log_begins(struct ps_control *c, uint64_t *id)
 {
     struct ps_log_header first;
     char text[PS_CONTROL_TEXT_BYTES];
-    const uint64_t newest = ps_control_own_newest(c);
+    const uint64_t newest = c->history.has_log ? ps_control_own_newest(c) : 0; /* which asks the store */
     if (newest == 0 || ps_history_goes_back(&c->history, newest) || !log_newest(c, true, &first) ||
         first.told == 0 || ps_control_log_find(c, newest, "", text) != MR_OK || c->log.first.number != 0)
         return false;
