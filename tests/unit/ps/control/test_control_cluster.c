@@ -86,6 +86,7 @@ static void go_round(bool other_follows)
 }
 
 /* All nodes have everything, and it is in use with the next round. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type of the callback */
 static enum mr_status use(void *context, uint64_t needs, char *text)
 {
     (void)context;
