@@ -145,6 +145,14 @@ static void expected_values(const struct story *s, uint32_t pushes, float out[KE
         out[s->pushes[i].key - 1] -= s->pushes[i].value;
 }
 
+static bool are_values(const float values[KEYS], const float expected[KEYS])
+{
+    for (uint32_t i = 0; i < KEYS; i++)
+        if (values[i] != expected[i])
+            return false;
+    return true;
+}
+
 /* How many of the first pushes the node has. */
 static uint32_t pushes_found(const struct story *s, const char *after)
 {
@@ -153,7 +161,7 @@ static uint32_t pushes_found(const struct story *s, const char *after)
         values[key - 1] = node_value(s->n, s->table, key);
     for (uint32_t pushes = 0; pushes <= s->push_count; pushes++) {
         expected_values(s, pushes, expected);
-        if (memcmp(values, expected, sizeof(values)) == 0)
+        if (are_values(values, expected))
             return pushes;
     }
     fail_msg("after %s: rows that no number of pushes makes", after);

@@ -36,6 +36,7 @@ void __wrap_ps_migration_target_stop(struct ps_migration_target *t);
 void __wrap_ps_migration_target_hurry(struct ps_migration_target *t, bool hurries);
 
 enum mr_status __wrap_ps_migration_target_start(const struct ps_migration_target_options *options,
+                                                /* NOLINTNEXTLINE(readability-non-const-parameter): wrapped */
                                                 struct ps_migration_target **out, char *text)
 {
     (void)text;
