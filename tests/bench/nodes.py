@@ -308,8 +308,9 @@ class Nodes:
                 address, _ = owners[mode]
                 # few rows: a push waits until the backup has those that lookups have made before it
                 command = [self.bench.program("tests/bench/bench_calls"), "--server", address, "--only", only]
-                command += ["--rows", str(COPIES_ROWS)]
-                return tools.client_lines(cable.client, [*command, "--runs", str(runs)])[only]["value"]
+                # and sleeps while it waits: the backup is on its CPU
+                command += ["--rows", str(COPIES_ROWS), "--sleep", "--runs", str(runs)]
+                return tools.client_lines(cable.client, command, first=[])[only]["value"]
 
             def cpu_us(mode):
                 total = 0

@@ -250,8 +250,9 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: bench_calls --server ADDRESS:PORT [--key-file FILE] [--runs N] [--rows N] [--only NAME]\n"
-        "                   [--wire-dtype f32|f16|bf16|i8]\n"
-        "Times the calls of docs/performance.md against a running node; prints one JSON object per line.\n");
+        "                   [--wire-dtype f32|f16|bf16|i8] [--sleep]\n"
+        "Times the calls of docs/performance.md against a running node; prints one JSON object per line.\n"
+        "--sleep: does not spin while it waits.\n");
 }
 
 int main(int argc, char **argv)
@@ -262,6 +263,7 @@ int main(int argc, char **argv)
                                                  {"rows", required_argument, NULL, 't'},
                                                  {"runs", required_argument, NULL, 'r'},
                                                  {"only", required_argument, NULL, 'o'},
+                                                 {"sleep", no_argument, NULL, 'z'},
                                                  {"help", no_argument, NULL, 'h'},
                                                  {NULL, 0, NULL, 0}};
     struct mr_client_options options = {0};
@@ -284,6 +286,9 @@ int main(int argc, char **argv)
             break;
         case 'o':
             only = optarg;
+            break;
+        case 'z':
+            options.busy_poll_us = 1;
             break;
         case 'w':
             call.wire_dtype = dtype_of(optarg);
