@@ -194,8 +194,8 @@ void dp_wake(struct dp *dp, uint32_t index);
 /* Has core_poll called at due_us at the latest; UINT64_MAX: in every poll only. The
  * core's thread. */
 void dp_core_due(struct dp_core *core, uint64_t due_us);
-/* An eventfd that wakes the core when it sleeps: for the kernel, which rings it as it ends what the core has
- * asked of it. Any thread; -1: there is none. */
+/* Returns the eventfd that wakes the core when it sleeps, for the kernel's notices of I/O that has completed;
+ * -1: there is none. Any thread. */
 int dp_core_bell(const struct dp_core *core);
 
 /* Puts the packets that the core receives and sends into a capture (dataplane/capture/capture.h), which is

@@ -20,16 +20,27 @@ void ps_coop_tasks_free(struct ps_coop_tasks *l)
 
 /* ---- for handlers ---- */
 
+bool ps_is_deferred(const struct ps_core *core, const struct mr_request *request)
+{
+    return core->coop_tasks.starting == request || core->coop_tasks.running == request;
+}
+
+void ps_hold_back(const struct ps_op *op, uint64_t *counter)
+{
+    ++*counter;
+    mr_reply_busy(op->ep, op->request->ref);
+}
+
 struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_core *core = core_app;
-    bool came_now = core->coop_tasks.starting != request && core->coop_tasks.running != request;
     return (struct ps_op){.core = core,
                           .ep = ep,
                           .request = request,
                           .tensors = request->message->tensors,
                           .tensor_count = request->message->preamble.tensor_count,
-                          .now_us = came_now ? request->now_us : core->coop_tasks.now_us};
+                          .now_us =
+                              ps_is_deferred(core, request) ? core->coop_tasks.now_us : request->now_us};
 }
 
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)

@@ -72,6 +72,11 @@ bool ps_coop_tasks_init(struct ps_coop_tasks *l, uint32_t waiting_max);
 /* What waits is forgotten: its requests are freed with their endpoint. */
 void ps_coop_tasks_free(struct ps_coop_tasks *l);
 
+/* Whether the request has waited for its turn, or its call is done in slices: it is the endpoint's until
+ * it is answered. */
+bool ps_is_deferred(const struct ps_core *core, const struct mr_request *request);
+/* Counts the call, and asks the client to try again a little later. */
+void ps_hold_back(const struct ps_op *op, uint64_t *counter);
 /* For handlers. True: the call is long and waits now, or is answered BUSY; the handler returns. False:
  * it is small, or its turn has come. */
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes);

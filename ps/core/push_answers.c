@@ -17,12 +17,6 @@ struct ps_push_answer {
 
 /* ---- handlers ---- */
 
-static bool is_deferred(const struct ps_op *op)
-{
-    const struct ps_coop_tasks *tasks = &op->core->coop_tasks;
-    return tasks->starting == op->request || tasks->running == op->request;
-}
-
 static bool may_wait(const struct ps_core *core)
 {
     return core->log != NULL || core->push_answers.waits_for_backups;
@@ -34,13 +28,10 @@ bool ps_push_answer_keep(const struct ps_op *op)
     if (!may_wait(core))
         return true;
     if (core->push_answers.count + ANSWERS_KEPT < ANSWERS_MAX &&
-        (is_deferred(op) || mr_reply_later(op->ep, op->request) != NULL))
+        (ps_is_deferred(core, op->request) || mr_reply_later(op->ep, op->request) != NULL))
         return true;
-    if (core->log != NULL)
-        core->log_counters.pushes_held_back++;
-    else
-        core->counters.pushes_waiting++;
-    mr_reply_busy(op->ep, op->request->ref);
+    ps_hold_back(op,
+                 core->log != NULL ? &core->log_counters.pushes_held_back : &core->counters.pushes_waiting);
     return false;
 }
 

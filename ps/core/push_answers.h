@@ -14,32 +14,31 @@ struct ps_push_answer;
 struct ps_push_answers {
     struct ps_push_answer *waiting; /* ring; NULL: none has waited yet */
     uint32_t first, count;
-    /* Backups are told of what is applied by records, with numbers from 1 on: */
-    bool waits_for_backups; /* answers do */
-    uint64_t record;        /* the last one made */
-    uint64_t passed;        /* up to which those have all that answers wait for */
+    bool waits_for_backups;
+    uint64_t record; /* number of the last record made for backups; the first has 1 */
+    uint64_t passed; /* all backups that answers wait for have applied the records up to this one */
 };
 
 /* ---- for handlers, in this order ---- */
 
 /* Before anything changes: the answer may leave later. False: the call was answered BUSY. */
 bool ps_push_answer_keep(const struct ps_op *op);
-/* Begins the answer, as mr_reply_begin(); of a push of the log there is none. */
+/* Begins the answer, as mr_reply_begin(); pushes replayed from the log have none. */
 bool ps_push_answer_begin(const struct ps_op *op, struct mr_tensor *tensors, uint32_t count);
-/* Ends it: now, or when all that was applied by now is where it is to be. Backups were told of it, and the
- * log has its record. */
+/* Ends the answer: at once, or when the log and the backups have all that was applied until now. The records
+ * for both were made before. */
 void ps_push_answer_end(const struct ps_op *op);
 
 /* ---- for those whom answers wait for ---- */
 
 /* From now on answers wait for records of backups, up to `passed`. MR_NO_MEMORY: they do not. */
 enum mr_status ps_push_answers_wait(struct ps_core *core, uint64_t passed);
-/* They do not any more: those that waited for backups leave. */
+/* Answers wait for backups no longer; those that did are sent. */
 void ps_push_answers_wait_no_more(struct ps_core *core);
 /* The backups have all records up to this one. */
 void ps_push_answers_pass(struct ps_core *core, uint64_t passed);
-/* Takes back those that wait for this record of a backup or a later one: another node may own the partitions,
- * and what it has is not known. Calls that may be made again are answered BUSY, others UNKNOWN_OUTCOME. */
+/* Cancels the answers that wait for this record or a later one: another node may own the partitions, with or
+ * without them. Idempotent calls are answered BUSY, others UNKNOWN_OUTCOME. */
 void ps_push_answers_give_up(struct ps_core *core, uint64_t record);
 /* Sends those that need not wait any more. */
 void ps_push_answers_send(struct ps_core *core);

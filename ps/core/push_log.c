@@ -226,12 +226,6 @@ void ps_push_log_feature(struct ps_core *core, enum ps_log_kind kind, uint32_t i
 
 /* ---- before it ---- */
 
-static bool is_deferred(const struct ps_op *op)
-{
-    const struct ps_coop_tasks *tasks = &op->core->coop_tasks;
-    return tasks->starting == op->request || tasks->running == op->request;
-}
-
 static bool is_push(uint32_t op)
 {
     return op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_VARIABLE_PUSH;
@@ -240,14 +234,13 @@ static bool is_push(uint32_t op)
 bool ps_push_log_defers(const struct ps_op *op)
 {
     const struct ps_coop_tasks *tasks = &op->core->coop_tasks;
-    return op->core->log != NULL && !is_deferred(op) && tasks->running != NULL &&
+    return op->core->log != NULL && !ps_is_deferred(op->core, op->request) && tasks->running != NULL &&
            is_push(tasks->running->message->preamble.op) && ps_defer(op, UINT64_MAX);
 }
 
 static bool hold_back(const struct ps_op *op)
 {
-    op->core->log_counters.pushes_held_back++;
-    mr_reply_busy(op->ep, op->request->ref);
+    ps_hold_back(op, &op->core->log_counters.pushes_held_back);
     return false;
 }
 

@@ -41,12 +41,6 @@ bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format
     return false;
 }
 
-void ps_hold_back(const struct ps_op *op, uint64_t *counter)
-{
-    ++*counter;
-    mr_reply_busy(op->ep, op->request->ref);
-}
-
 /* By the clock as it is now, after the request has come: nobody else takes over what this node owns until its
  * lease has been over for as long as it lasts, and by then the client believes no answer to the request. */
 static bool has_lease(const struct ps_node *node)

@@ -86,8 +86,6 @@ static inline void ps_reply(struct mr_endpoint *ep, const struct mr_request *req
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Asks the client to try again a little later. */
-void ps_hold_back(const struct ps_op *op, uint64_t *counter);
 
 /* Checks: each answers the request itself when it returns false or NULL. */
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/number.h"
 #include "ps/move/cleanup.h"
 #include "ps/move/copy_source.h"
 #include "ps/move/migration_source.h"
@@ -183,18 +184,6 @@ static uint64_t poll_rpc(struct ps_core *core, uint64_t now_us)
     return due_us;
 }
 
-static uint64_t poll_log(struct ps_core *core, uint64_t now_us, uint64_t due_us)
-{
-    const uint64_t log_due_us = ps_push_log_poll(core, now_us);
-    return log_due_us < due_us ? log_due_us : due_us;
-}
-
-static uint64_t poll_copies(struct ps_core *core, uint64_t now_us, uint64_t due_us)
-{
-    const uint64_t copies_due_us = ps_move_reads_poll(core, now_us);
-    return copies_due_us < due_us ? copies_due_us : due_us;
-}
-
 static bool poll_save(struct ps_core *core, uint64_t now_us)
 {
     const enum dp_phase before = dp_phase_enter(core->phases, DP_PHASE_save);
@@ -221,9 +210,9 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (core->save.writer != NULL)
         more |= poll_save(core, now_us);
     if (core->log != NULL)
-        due_us = poll_log(core, now_us, due_us);
+        due_us = mr_min_u64(due_us, ps_push_log_poll(core, now_us));
     if (core->copies != NULL)
-        due_us = poll_copies(core, now_us, due_us);
+        due_us = mr_min_u64(due_us, ps_move_reads_poll(core, now_us));
     dp_core_due(core->dp_core, due_us);
     if (core->capture != NULL)
         ps_capture_poll(core, now_us);
