@@ -3,12 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 void tool_log_counter(void *arg, const char *name, uint64_t value)
 {
@@ -24,9 +20,9 @@ void tool_log_counter(void *arg, const char *name, uint64_t value)
     else if (strcmp(name, "log.flush_us") == 0)
         log->flush_us += value;
     else if (strcmp(name, "log.flush_last_us") == 0)
-        log->flush_last_us = larger(log->flush_last_us, value);
+        log->flush_last_us = mr_max_u64(log->flush_last_us, value);
     else if (strcmp(name, "log.flush_max_us") == 0)
-        log->flush_max_us = larger(log->flush_max_us, value);
+        log->flush_max_us = mr_max_u64(log->flush_max_us, value);
     else if (strcmp(name, "log.answers_waiting") == 0)
         log->answers_waiting += value;
     else if (strcmp(name, "log.errors") == 0)

@@ -412,6 +412,11 @@ int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file,
     return 0;
 }
 
+bool ps_store_leave_direct(const struct ps_store *store, struct ps_store_file *file, int error)
+{
+    return error == -EINVAL && store->is_direct(file) && store->drop_direct(file) == 0;
+}
+
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset)
 {

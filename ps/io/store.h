@@ -111,6 +111,9 @@ void ps_store_release(const struct ps_store *store, int claim);
  * -ENODATA when the file ends too early. */
 int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                        size_t bytes, uint64_t offset);
+/* After a write has failed with `error` (-errno): some file systems open a file past the page cache, and
+ * refuse writes to it. True: it is written through the cache from now on, and the write may be made again. */
+bool ps_store_leave_direct(const struct ps_store *store, struct ps_store_file *file, int error);
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset);
 /* Writes a new file of these bytes; it is there when 0 is returned. */

@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/number.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/io/store.h"
 #include "ps/log/log_format.h"
@@ -46,12 +47,6 @@ int ps_log_disk_look(const char *directory, struct ps_log_disk *out)
     return 0;
 }
 
-static int compare_us(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* As the log is written: blocks past the page cache, into room that is there. */
 static int disk_time(const struct ps_store *store, struct ps_store_file *file, void *block,
                      uint32_t *flush_us)
@@ -71,7 +66,7 @@ static int disk_time(const struct ps_store *store, struct ps_store_file *file, v
     }
     if (error != 0)
         return error;
-    qsort(took_us, MEASURED, sizeof(*took_us), compare_us);
+    qsort(took_us, MEASURED, sizeof(*took_us), mr_compare_u64);
     *flush_us = took_us[MEASURED / 2] > 0 ? (uint32_t)took_us[MEASURED / 2] : 1;
     return 0;
 }
@@ -96,7 +91,7 @@ int ps_log_disk_measure(const char *directory, struct ps_log_disk *out)
     }
     memset(block, 0x5a, PS_LOG_ALIGN);
     error = disk_time(store, file, block, &out->flush_us);
-    if (error == -EINVAL && store->is_direct(file) && store->drop_direct(file) == 0)
+    if (ps_store_leave_direct(store, file, error))
         error = disk_time(store, file, block, &out->flush_us);
     (void)store->close(file);
     (void)store->remove(store->self, path);

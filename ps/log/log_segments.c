@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "dataplane/wire/base/number.h"
 
 #define SEGMENT_NAME_BYTES 48u
 
@@ -80,12 +81,6 @@ static void list_add(void *arg, const char *name)
     l->list->numbers[l->list->count++] = number;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 enum mr_status ps_log_list(const struct ps_store *store, const char *directory, struct ps_log_list *list,
                            char text[PS_TEXT_BYTES])
 {
@@ -103,7 +98,7 @@ enum mr_status ps_log_list(const struct ps_store *store, const char *directory, 
         return segments_fail("cannot list", folder, error, text);
     }
     if (list->count > 0)
-        qsort(list->numbers, list->count, sizeof(*list->numbers), compare_numbers);
+        qsort(list->numbers, list->count, sizeof(*list->numbers), mr_compare_u64);
     return MR_OK;
 }
 
@@ -124,7 +119,7 @@ static int segment_create(const struct ps_store *store, const char *path, uint8_
         return error;
     }
     error = ps_store_write_all(store, out->file, bytes, PS_LOG_FIRST_BYTES, 0);
-    if (error == -EINVAL && store->is_direct(out->file) && store->drop_direct(out->file) == 0)
+    if (ps_store_leave_direct(store, out->file, error))
         error = ps_store_write_all(store, out->file, bytes, PS_LOG_FIRST_BYTES, 0);
     return error != 0 ? error : store->sync(out->file);
 }

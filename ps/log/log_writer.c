@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/list.h"
+#include "dataplane/wire/base/number.h"
 #include "ps/io/io_ring.h"
 #include "ps/io/io_threads.h"
 #include "ps/log/log_room.h"
@@ -327,8 +328,7 @@ static void flush_succeeded(struct ps_log_writer *w)
     struct log_target *target = b->target;
     target->offset += flush_bytes(b);
     target->next_number++;
-    if (target->room_bytes < target->offset)
-        target->room_bytes = target->offset;
+    target->room_bytes = mr_max_u64(target->room_bytes, target->offset);
     w->counters->bytes += flush_bytes(b);
     w->counters->kept_bytes += flush_bytes(b);
     w->pending_bytes -= b->head->bytes;
@@ -347,9 +347,8 @@ static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
     assert(w->first != NULL); /* it was on its way */
     struct ps_store_file *file = w->first->target->file.file;
     const uint64_t took_us = now_us - w->begun_us;
-    if (w->flush_error == -EINVAL && w->store->is_direct(file) && w->store->drop_direct(file) == 0) {
-        w->written_bytes =
-            0; /* some file systems open a file past the page cache, and do not write to it so */
+    if (ps_store_leave_direct(w->store, file, w->flush_error)) {
+        w->written_bytes = 0;
         flush_put(w);
         return;
     }
@@ -361,7 +360,7 @@ static void flush_ended(struct ps_log_writer *w, uint64_t now_us)
         c->flushes++;
         c->flush_us += took_us;
         c->flush_last_us = took_us;
-        c->flush_max_us = c->flush_max_us > took_us ? c->flush_max_us : took_us;
+        c->flush_max_us = mr_max_u64(c->flush_max_us, took_us);
         flush_succeeded(w);
     }
     atomic_store_explicit(&w->error, -w->flush_error, memory_order_release);
@@ -389,7 +388,7 @@ static void room_end(struct ps_log_writer *w, uint64_t now_us)
         struct log_target *target = &w->targets[i];
         if (target->file.file != file)
             continue;
-        target->room_bytes = to > target->room_bytes ? to : target->room_bytes;
+        target->room_bytes = mr_max_u64(target->room_bytes, to);
         if (target->is_over)
             target_close(w, target);
     }
@@ -445,8 +444,8 @@ static void room_begin(struct ps_log_writer *w, uint64_t now_us)
         end += flush_bytes(w->first);
     const uint64_t left = target->room_bytes > end ? target->room_bytes - end : 0;
     if (left < target->room_bytes / 4 && left < PS_LOG_ROOM_BYTES_MAX / 2)
-        ps_log_room_begin(&w->room, w->threads, target->file.file,
-                          end > target->room_bytes ? end : target->room_bytes, now_us);
+        ps_log_room_begin(&w->room, w->threads, target->file.file, mr_max_u64(end, target->room_bytes),
+                          now_us);
 }
 
 void ps_log_writer_begin(struct ps_log_writer *w, uint64_t kept_bytes)

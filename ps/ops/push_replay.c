@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/format/capability.h"
 #include "ps/core/push_log.h"
 #include "ps/ops/ops.h"
@@ -27,12 +28,6 @@ static struct mr_request request_of(const struct ps_log_record *record, const st
                                .deadline_us = UINT64_MAX};
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns where the arrays of the batch begin; NULL: the counts are not those of the keys. */
 static const uint8_t *read_left_out(const struct ps_log_record *record, uint8_t *at, struct ps_replay *replay)
 {
@@ -44,7 +39,7 @@ static const uint8_t *read_left_out(const struct ps_log_record *record, uint8_t 
     for (uint32_t i = 0; i < record->part_count; i++) {
         if (replay->part_left_out[i] > record->left_out_count - sum)
             return NULL;
-        qsort(keys + sum, replay->part_left_out[i], sizeof(*keys), compare_keys);
+        qsort(keys + sum, replay->part_left_out[i], sizeof(*keys), mr_compare_u64);
         sum += replay->part_left_out[i];
     }
     return sum == record->left_out_count ? (const uint8_t *)(replay->part_left_out) +

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
@@ -59,12 +60,6 @@ static void ignore_name(void *arg, const char *name)
 {
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* All published checkpoints of a directory, oldest first. */
 static int all_ids(const char *command, const char *directory, uint64_t **ids, uint32_t *count)
 {
@@ -83,7 +78,7 @@ static int all_ids(const char *command, const char *directory, uint64_t **ids, u
     *count = ps_checkpoint_list(store, directory, *ids, room);
     if (*count > room) /* some have come since they were counted */
         *count = room;
-    qsort(*ids, *count, sizeof(**ids), compare_ids);
+    qsort(*ids, *count, sizeof(**ids), mr_compare_u64);
     return 0;
 }
 
