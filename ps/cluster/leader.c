@@ -84,6 +84,15 @@ static bool renew_copies(const struct ps_leader_view *view, struct ps_cluster_ma
 
 /* ---- settings ---- */
 
+static void settings_compare(const struct ps_cluster_node *nodes[2], const struct ps_cluster_node *first,
+                             const struct ps_cluster_node *node, bool differ)
+{
+    if (differ) {
+        nodes[0] = first;
+        nodes[1] = node;
+    }
+}
+
 struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view)
 {
     const struct ps_cluster_map *map = view->map;
@@ -96,18 +105,9 @@ struct ps_leader_differs ps_leader_settings(struct ps_leader_view *view)
             continue;
         if (first == NULL)
             first = node;
-        if (node->take_over_s != first->take_over_s) {
-            differs.take_over[0] = first;
-            differs.take_over[1] = node;
-        }
-        if (node->replication != first->replication) {
-            differs.replication[0] = first;
-            differs.replication[1] = node;
-        }
-        if (node->answers_wait != first->answers_wait) {
-            differs.copies[0] = first;
-            differs.copies[1] = node;
-        }
+        settings_compare(differs.take_over, first, node, node->take_over_s != first->take_over_s);
+        settings_compare(differs.replication, first, node, node->replication != first->replication);
+        settings_compare(differs.copies, first, node, node->answers_wait != first->answers_wait);
     }
     for (uint32_t i = 0; i < map->node_count; i++)
         is_away |= view->absent_us[i] > 0 && ps_cluster_map_owns_any(map, i);

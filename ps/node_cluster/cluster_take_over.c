@@ -104,8 +104,7 @@ static void take_over_fail(struct ps_node_cluster *c, const char *text)
     memcpy(o->failed, o->grants, sizeof(o->failed));
     c->report.room.failed = o->checkpoint;
     (void)snprintf(c->report.room.failed_text, sizeof(c->report.room.failed_text), "%s", text);
-    if (c->zookeeper != NULL)
-        ps_zookeeper_report(c->zookeeper, &c->report);
+    ps_node_cluster_report(c);
     pthread_mutex_unlock(&c->lock);
     ps_node_cluster_wake(c);
 }
@@ -147,8 +146,7 @@ static void take_over_finish(struct ps_node_cluster *c, const struct ps_take_ove
     if (count > 0) {
         o->has_failed = false;
         c->report.room.failed = 0;
-        if (c->zookeeper != NULL)
-            ps_zookeeper_report(c->zookeeper, &c->report);
+        ps_node_cluster_report(c);
     }
     ps_node_cluster_note_change(c);
     pthread_mutex_unlock(&c->lock);
@@ -224,8 +222,7 @@ static void report_room(struct ps_node_cluster *c)
         room->is_known = true;
         room->used_mib = used_mib;
         room->free_mib = limit_mib > used_mib ? limit_mib - used_mib : 0;
-        if (c->zookeeper != NULL)
-            ps_zookeeper_report(c->zookeeper, &c->report);
+        ps_node_cluster_report(c);
     }
     pthread_mutex_unlock(&c->lock);
 }

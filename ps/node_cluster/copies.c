@@ -18,6 +18,7 @@
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/cluster/copies.h"
 #include "ps/move/cleanup.h"
@@ -340,12 +341,11 @@ static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const
     ps_copies_lag_measure(&f->lag, f->status, c->node->core_count, mr_clock_us());
     if (state == PS_COPY_FOLLOWS && !is_still)
         return feed_work_in_sync(c, f, a, answers_wait);
-    if (a->is_told) /* neither is answered alone nor dropped what it lacks before the map says so */
-        feed_log_behind(c, f,
-                        state == PS_COPY_LOST      ? "has fallen behind by more than is kept for it"
-                        : state == PS_COPY_REPEATS ? "has lost what it had"
-                                                   : "stands still");
-    if (a->is_told) {
+    const char *what = state == PS_COPY_LOST      ? "has fallen behind"
+                       : state == PS_COPY_REPEATS ? "has lost what it had"
+                                                  : "stands still";
+    if (a->is_told) { /* neither is answered alone nor dropped what it lacks before the map says so */
+        feed_log_behind(c, f, state == PS_COPY_LOST ? "has fallen behind by more than is kept for it" : what);
         feed_wish(c, f->id, false);
         return true;
     }
@@ -353,20 +353,17 @@ static bool feed_work(struct ps_node_cluster *c, struct ps_copies_feed *f, const
     if (state == PS_COPY_FOLLOWS)
         return false; /* it goes on where it was, if it does */
     feed_stop(c, f);
-    if (state == PS_COPY_REPEATS) { /* it is the backup that waits after a failure of its own */
-        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
-                    "cluster %s: the backup of %u partition%s has lost what it had: the copy begins again",
-                    c->options.cluster, partition_count(&a->partitions),
-                    mr_plural(partition_count(&a->partitions)));
-        (void)feed_start(c, f);
-        return false;
+    char when[32] = "";
+    if (state == PS_COPY_LOST) {
+        const uint64_t now_us = mr_clock_us();
+        ps_copies_retry_failed(&f->retry, now_us);
+        (void)snprintf(when, sizeof(when), " in %" PRIu64 " s", (f->retry.at_us - now_us + 500000) / 1000000);
     }
-    ps_copies_retry_failed(&f->retry, mr_clock_us());
-    mr_log_with(
-        MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
-        "cluster %s: the backup of %u partition%s has fallen behind: the copy begins again in %" PRIu64 " s",
-        c->options.cluster, partition_count(&a->partitions), mr_plural(partition_count(&a->partitions)),
-        (f->retry.at_us - mr_clock_us() + 500000) / 1000000);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"copy", .number = f->id}), "copy_begins_again",
+                "cluster %s: the backup of %u partition%s %s: the copy begins again%s", c->options.cluster,
+                partition_count(&a->partitions), mr_plural(partition_count(&a->partitions)), what, when);
+    if (state == PS_COPY_REPEATS) /* it is the backup that waits after a failure of its own */
+        (void)feed_start(c, f);
     return false;
 }
 
@@ -540,8 +537,7 @@ static void report_refusal(struct ps_node_cluster *c, bool refuses)
 {
     pthread_mutex_lock(&c->lock);
     c->report.room.refuses_copies = refuses;
-    if (c->zookeeper != NULL)
-        ps_zookeeper_report(c->zookeeper, &c->report);
+    ps_node_cluster_report(c);
     pthread_mutex_unlock(&c->lock);
     c->copies.refuses_until = refuses ? mr_clock_us() + REFUSAL_US : 0;
     c->copies.refuses_below_mib = 0;
@@ -791,7 +787,7 @@ static void count_lag(struct ps_node_cluster *c)
     uint64_t bytes = 0, us = 0;
     for (uint32_t i = 0; i < c->copies.feed_count; i++) {
         bytes += c->copies.feeds[i].lag.bytes;
-        us = c->copies.feeds[i].lag.us > us ? c->copies.feeds[i].lag.us : us;
+        us = mr_max_u64(us, c->copies.feeds[i].lag.us);
     }
     ps_counter_set(&counters->copies_lag_bytes, bytes);
     ps_counter_set(&counters->copies_lag_us, us);

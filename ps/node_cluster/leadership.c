@@ -162,17 +162,27 @@ static void log_taken_over(const struct ps_node_cluster *c, const struct ps_clus
     }
 }
 
-/* Says it once that two nodes are configured differently. */
-static void log_differs(const struct ps_node_cluster *c, bool *said, const char *key, uint32_t of_map,
-                        const struct ps_cluster_node *const nodes[2], uint32_t first, uint32_t second)
+/* Says it once that two nodes are configured differently: with these values. */
+static void log_differs(const struct ps_node_cluster *c, bool *said, const char *key, const char *of_map,
+                        const struct ps_cluster_node *const nodes[2], const char *first, const char *second)
 {
     if (nodes[0] != NULL && !*said)
         mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"node", .text = nodes[1]->name}, {"key", .text = key}),
                     "settings_differ",
-                    "cluster %s: node %.63s has cluster.%s = %u, and node %.63s %u: it stays %u, until all "
+                    "cluster %s: node %.63s has cluster.%s = %s, and node %.63s %s: it stays %s, until all "
                     "nodes have the same",
                     c->options.cluster, nodes[0]->name, key, first, nodes[1]->name, second, of_map);
     *said = nodes[0] != NULL;
+}
+
+static void log_numbers_differ(const struct ps_node_cluster *c, bool *said, const char *key, uint32_t of_map,
+                               const struct ps_cluster_node *const nodes[2], uint32_t first, uint32_t second)
+{
+    char text[3][12];
+    (void)snprintf(text[0], sizeof(text[0]), "%" PRIu32, of_map);
+    (void)snprintf(text[1], sizeof(text[1]), "%" PRIu32, first);
+    (void)snprintf(text[2], sizeof(text[2]), "%" PRIu32, second);
+    log_differs(c, said, key, text[0], nodes, text[1], text[2]);
 }
 
 static const char *copies_text(bool answers_wait)
@@ -185,22 +195,15 @@ static void log_settings(struct ps_node_cluster *c, const struct ps_cluster_map 
                          struct ps_leader_view *all)
 {
     const struct ps_leader_differs differs = ps_leader_settings(all);
-    const struct ps_cluster_node *const *t = differs.take_over, *const *r = differs.replication;
-    log_differs(c, &c->said_take_over, "take_over_s", map->take_over_s, t,
-                t[0] != NULL ? t[0]->take_over_s : 0, t[1] != NULL ? t[1]->take_over_s : 0);
-    log_differs(c, &c->said_replication, "replication", map->replication, r,
-                r[0] != NULL ? r[0]->replication : 0, r[1] != NULL ? r[1]->replication : 0);
-    if (differs.copies[0] != NULL && !c->said_copies)
-        mr_log_with(
-            MR_LOG_WARNING,
-            MR_LOG_FIELDS({"node", .text = differs.copies[1]->name}, {"key", .text = "copies"}),
-            "settings_differ",
-            "cluster %s: node %.63s has cluster.copies = %s, and node %.63s %s: it stays %s, until all "
-            "nodes have the same",
-            c->options.cluster, differs.copies[0]->name, copies_text(differs.copies[0]->answers_wait),
-            differs.copies[1]->name, copies_text(differs.copies[1]->answers_wait),
-            copies_text(map->answers_wait));
-    c->said_copies = differs.copies[0] != NULL;
+    const struct ps_cluster_node *const *t = differs.take_over, *const *r = differs.replication,
+                                        *const *a = differs.copies;
+    log_numbers_differ(c, &c->said_take_over, "take_over_s", map->take_over_s, t,
+                       t[0] != NULL ? t[0]->take_over_s : 0, t[1] != NULL ? t[1]->take_over_s : 0);
+    log_numbers_differ(c, &c->said_replication, "replication", map->replication, r,
+                       r[0] != NULL ? r[0]->replication : 0, r[1] != NULL ? r[1]->replication : 0);
+    log_differs(c, &c->said_copies, "copies", copies_text(map->answers_wait), a,
+                copies_text(a[0] != NULL && a[0]->answers_wait),
+                copies_text(a[1] != NULL && a[1]->answers_wait));
     const uint32_t older = all->replication > map->replication
                                ? ps_cluster_map_lacking(map, MR_CAN(TAKE_OVER) | MR_CAN(COPIES))
                                : PS_CLUSTER_NO_NODE;

@@ -321,8 +321,7 @@ static void report_target(struct ps_node_cluster *c)
     n->reported_us = now_us;
     pthread_mutex_lock(&c->lock);
     c->report.move = report;
-    if (c->zookeeper != NULL)
-        ps_zookeeper_report(c->zookeeper, &c->report);
+    ps_node_cluster_report(c);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -17,6 +17,12 @@
 #define LOOK_US        10000u  /* at what goes on */
 #define COPIES_LOOK_US 250000u /* at copies that follow */
 
+void ps_node_cluster_report(struct ps_node_cluster *c)
+{
+    if (c->zookeeper != NULL)
+        ps_zookeeper_report(c->zookeeper, &c->report);
+}
+
 /* ---- what the control thread asks for ---- */
 
 static void write_catalog(void *context, const struct ps_cluster_catalog *next)
@@ -33,8 +39,7 @@ static void report_catalog(void *context, const struct ps_cluster_features_repor
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
     c->report.features = *report;
-    if (c->zookeeper != NULL)
-        ps_zookeeper_report(c->zookeeper, &c->report);
+    ps_node_cluster_report(c);
     pthread_mutex_unlock(&c->lock);
 }
 

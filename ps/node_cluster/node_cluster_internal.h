@@ -17,8 +17,7 @@
 #include "ps/move/take_over.h"
 #include "ps/node_cluster/cluster_load.h"
 #include "ps/node_cluster/cluster_save.h"
-#include "ps/node_cluster/copies_lag.h"
-#include "ps/node_cluster/copies_retry.h"
+#include "ps/node_cluster/copies_pace.h"
 #include "ps/node_cluster/node_cluster.h"
 
 #define PS_NODE_CLUSTER_CREDENTIALS_BYTES 256u
@@ -162,6 +161,9 @@ struct ps_node_cluster {
     struct ps_node_take_over take_over;
     struct ps_node_copies copies;
 };
+
+/* Has the coordinator's thread put c->report into the node's entry (node_cluster.c). Caller holds c->lock. */
+void ps_node_cluster_report(struct ps_node_cluster *c);
 
 /* ---- membership.c ---- */
 

@@ -1,6 +1,5 @@
 /* How far a backup is behind, and when one that has failed begins again. */
-#include "ps/node_cluster/copies_lag.h"
-#include "ps/node_cluster/copies_retry.h"
+#include "ps/node_cluster/copies_pace.h"
 #include "tests/test.h"
 
 #define S UINT64_C(1000000)
