@@ -7,6 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "ps/cluster/zookeeper.h"
+#include "ps/config/config.h"
 
 static struct ps_zookeeper {
     struct ps_zookeeper_options options;
@@ -79,6 +80,15 @@ void ps_zookeeper_stop(struct ps_zookeeper *z)
 }
 
 /* ---- what the test calls ---- */
+
+void fake_coordinator_configure(struct ps_config *config, uint32_t nodes)
+{
+    (void)snprintf(config->cluster_name, sizeof(config->cluster_name), "ads");
+    (void)snprintf(config->cluster_node, sizeof(config->cluster_node), "a");
+    (void)snprintf(config->cluster_zookeeper, sizeof(config->cluster_zookeeper), "nowhere:1");
+    (void)snprintf(config->port_ipv4, sizeof(config->port_ipv4), "10.0.0.1/24");
+    config->cluster_nodes = nodes;
+}
 
 void fake_coordinator_reset(void)
 {

@@ -10,6 +10,10 @@
 
 #define FAKE_SESSION_US UINT64_C(600000000)
 
+struct ps_config;
+
+/* The node is a, in a cluster of so many nodes. */
+void fake_coordinator_configure(struct ps_config *config, uint32_t nodes);
 /* Forgets the map and everybody else. */
 void fake_coordinator_reset(void);
 /* The coordinator's map; whoever changes it raises its epoch. */

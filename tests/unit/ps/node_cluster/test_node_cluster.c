@@ -15,6 +15,7 @@
 #include "dataplane/wire/format/cluster.h"
 #include "fake_coordinator.h"
 #include "fake_dp.h"
+#include "log_event.h"
 #include "node_fixture.h"
 #include "tests/wait.h"
 
@@ -29,13 +30,9 @@ static void become_member(struct node_fixture *n, const char *init_from, uint32_
     fake_coordinator_reset();
     session = SESSION;
     struct ps_config *c = &n->config;
-    (void)snprintf(c->cluster_name, sizeof(c->cluster_name), "ads");
-    (void)snprintf(c->cluster_node, sizeof(c->cluster_node), "a");
-    (void)snprintf(c->cluster_zookeeper, sizeof(c->cluster_zookeeper), "nowhere:1");
-    (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
+    fake_coordinator_configure(c, nodes);
     (void)snprintf(c->cluster_init_from, sizeof(c->cluster_init_from), "%s", init_from);
     c->checkpoint_directory[0] = '\0';
-    c->cluster_nodes = nodes;
     node_start(n, cores);
 }
 
@@ -384,17 +381,9 @@ static void what_a_dead_node_had_is_loaded_beside(void **state)
     assert_int_equal(node_counter(n, 0, "cluster.take_overs_failed"), 0);
 }
 
-static void keep_not_taken(void *arg, const char *event, const char *message)
-{
-    char *said = arg;
-    if (strcmp(event, "not_taken_over") == 0)
-        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
-}
-
 /* A second after it has seen that b is away, if it has room; and it says so if it has none. */
 static void the_leader_takes_over_by_itself(void **state)
 {
-    static char said[MR_LOG_LINE_BYTES];
     struct node_fixture *n = *state;
     n->config.cluster_take_over_s = 1;
     const uint64_t own = join_before_a_checkpoint(n);
@@ -403,18 +392,17 @@ static void the_leader_takes_over_by_itself(void **state)
     while (map->owner[ps_cluster_slot(partition_of(lost))] != 1)
         lost++;
     assert_int_equal(map->take_over_s, 1);
-    mr_log_listen(keep_not_taken, said);
+    log_event_listen("not_taken_over");
     fake_coordinator_set_other(NULL);
     fake_coordinator_set_room(0);
-    WAIT_UNTIL(fake_coordinator_settle(session), said[0] != '\0');
-    if (strstr(said,
-               "node b is away, and nobody takes over its 1365 partitions: those that are there have room "
-               "for 0") == NULL)
-        fail_msg("%s", said);
+    WAIT_UNTIL(fake_coordinator_settle(session), log_event_has_come());
+    assert_log_event(
+        "node b is away, and nobody takes over its 1365 partitions: those that are there have room "
+        "for 0");
     assert_int_equal(ps_cluster_map_load(map, 1), 1365);
     fake_coordinator_set_room(UINT64_MAX);
     WAIT_UNTIL(fake_coordinator_settle(session), ps_cluster_map_load(map, 1) == 0);
-    mr_log_listen(NULL, NULL);
+    log_event_listen(NULL);
     (void)wait_epoch(n, map->epoch);
     assert_int_equal(look_up(n, lost, map->epoch), MR_OK);
     assert_true(rows_of(n) > own);
@@ -596,17 +584,8 @@ static void what_it_commits_ends_before_it_leaves(void **state)
     node_start(n, 1);
 }
 
-/* The line in which the log says why a node is not admitted. */
-static void keep_refusal(void *arg, const char *event, const char *message)
-{
-    char *said = arg;
-    if (strcmp(event, "node_not_admitted") == 0)
-        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
-}
-
 static void one_node_too_many_is_refused_in_words(void **state)
 {
-    static char said[MR_LOG_LINE_BYTES];
     struct node_fixture *n = *state;
     struct ps_cluster_map *map = fake_coordinator_map();
     const uint8_t *owner;
@@ -622,71 +601,51 @@ static void one_node_too_many_is_refused_in_words(void **state)
     (void)wait_epoch(n, map->epoch);
     assert_int_equal(show(n, &owner)[MR_CLUSTER_OUTSIDE], 0);
 
-    mr_log_listen(keep_refusal, said);
+    log_event_listen("node_not_admitted");
     fake_coordinator_set_other("late");
     fake_coordinator_settle(SESSION);
     WAIT_UNTIL(fake_coordinator_settle(session), show(n, &owner)[MR_CLUSTER_OUTSIDE] == 1);
-    mr_log_listen(NULL, NULL);
     assert_int_equal(map->node_count, PS_CLUSTER_NODES_MAX);
-    if (strstr(said, "node late is not admitted: the map has 256 nodes") == NULL ||
-        strstr(said, "millrace ctl forget") == NULL)
-        fail_msg("%s", said);
-}
-
-static void keep_sessions(void *arg, const char *event, const char *message)
-{
-    char *said = arg;
-    if (strcmp(event, "sessions_differ") == 0)
-        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+    assert_log_event("node late is not admitted: the map has 256 nodes");
+    assert_log_event("millrace ctl forget");
+    log_event_listen(NULL);
 }
 
 /* A client does not ask which node an answer came from: none may be believed for longer than all are. */
 static void clients_are_told_the_shortest_lease(void **state)
 {
-    static char said[MR_LOG_LINE_BYTES];
     struct node_fixture *n = *state;
     const uint8_t *owner;
     uint64_t other;
     (void)join(n, &other);
     assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_US], FAKE_SESSION_US / 2);
-    mr_log_listen(keep_sessions, said);
+    log_event_listen("sessions_differ");
     fake_coordinator_set_session(3000);
     fake_coordinator_settle(SESSION);
     (void)wait_epoch(n, fake_coordinator_map()->epoch);
-    mr_log_listen(NULL, NULL);
     assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_US], 3000000 / 2);
-    if (strstr(said, "node b has a session of 3000 ms, and node a of 600000 ms") == NULL)
-        fail_msg("%s", said);
-}
-
-static void keep_settings(void *arg, const char *event, const char *message)
-{
-    char *said = arg;
-    if (strcmp(event, "settings_differ") == 0)
-        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+    assert_log_event("node b has a session of 3000 ms, and node a of 600000 ms");
+    log_event_listen(NULL);
 }
 
 /* Each leader would have the map as it is configured itself. */
 static void settings_that_differ_change_nothing(void **state)
 {
-    static char said[MR_LOG_LINE_BYTES];
     struct node_fixture *n = *state;
     uint64_t other;
     (void)join(n, &other);
     const struct ps_cluster_map *map = fake_coordinator_map();
     const uint32_t take_over_s = map->take_over_s;
     assert_int_equal(take_over_s, n->config.cluster_take_over_s);
-    mr_log_listen(keep_settings, said);
+    log_event_listen("settings_differ");
     fake_coordinator_set_settings(take_over_s + 1, 1);
     fake_coordinator_settle(SESSION);
-    if (strstr(said, "has cluster.take_over_s = 30, and node b 31: it stays 30") == NULL)
-        fail_msg("%s", said);
-    said[0] = '\0';
+    assert_log_event("has cluster.take_over_s = 30, and node b 31: it stays 30");
+    log_event_listen("settings_differ");
     fake_coordinator_set_settings(take_over_s, 2);
     fake_coordinator_settle(SESSION);
-    mr_log_listen(NULL, NULL);
-    if (strstr(said, "node a has cluster.replication = 1, and node b 2: it stays 1") == NULL)
-        fail_msg("%s", said);
+    assert_log_event("node a has cluster.replication = 1, and node b 2: it stays 1");
+    log_event_listen(NULL);
     assert_int_equal(map->take_over_s, take_over_s);
     assert_int_equal(map->replication, 1);
 }

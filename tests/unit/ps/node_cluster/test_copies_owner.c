@@ -34,13 +34,9 @@ static int copies_setup_with(void **state, bool has_directory)
     node_stop(n);
     fake_coordinator_reset();
     fake_coordinator_set_other("b");
-    (void)snprintf(c->cluster_name, sizeof(c->cluster_name), "ads");
-    (void)snprintf(c->cluster_node, sizeof(c->cluster_node), "a");
-    (void)snprintf(c->cluster_zookeeper, sizeof(c->cluster_zookeeper), "nowhere:1");
-    (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
+    fake_coordinator_configure(c, 2);
     if (!has_directory)
         c->checkpoint_directory[0] = '\0';
-    c->cluster_nodes = 2;
     c->cluster_replication = 2;
     c->cluster_copies = PS_COPIES_SYNC;
     node_start(n, 1);

@@ -3,14 +3,12 @@
 #include "tests/test.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/base/log.h"
-#include "dataplane/wire/base/log_line.h"
 #include "ps/move/migration_target.h"
 #include "ps/move/copy_source.h"
 #include "tests/unit/ps/fake_coordinator.h"
 #include "tests/unit/ps/fake_dp.h"
+#include "tests/unit/ps/log_event.h"
 #include "tests/unit/ps/node_fixture.h"
 #include "tests/wait.h"
 
@@ -102,28 +100,6 @@ static uint32_t starts(void)
 
 /* ---- the cluster ---- */
 
-/* The last message of the event that is listened for; the control thread writes it. */
-static char said[MR_LOG_LINE_BYTES];
-static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void keep_event(void *arg, const char *event, const char *message)
-{
-    const char *wanted = arg;
-    pthread_mutex_lock(&said_lock);
-    if (strcmp(event, wanted) == 0)
-        (void)snprintf(said, sizeof(said), "%s", message);
-    pthread_mutex_unlock(&said_lock);
-}
-
-/* Whether the event has come, with this in its message. */
-static bool has_said(const char *part)
-{
-    pthread_mutex_lock(&said_lock);
-    const bool has = said[0] != '\0' && strstr(said, part) != NULL;
-    pthread_mutex_unlock(&said_lock);
-    return has;
-}
-
 /* Node a, which leads, and b on another host, whose partitions a follows. */
 static int backup_begins(void **state)
 {
@@ -133,15 +109,10 @@ static int backup_begins(void **state)
     struct ps_config *c = &n->config;
     node_stop(n);
     fake_coordinator_reset();
-    (void)snprintf(c->cluster_name, sizeof(c->cluster_name), "ads");
-    (void)snprintf(c->cluster_node, sizeof(c->cluster_node), "a");
-    (void)snprintf(c->cluster_zookeeper, sizeof(c->cluster_zookeeper), "nowhere:1");
-    (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
+    fake_coordinator_configure(c, 2);
     c->checkpoint_directory[0] = '\0';
-    c->cluster_nodes = 2;
     c->cluster_replication = 2;
     target.starts = 0;
-    said[0] = '\0';
     node_start(n, 1);
     fake_coordinator_set_other("b");
     WAIT_UNTIL(fake_coordinator_settle(SESSION), copying() != 0);
@@ -150,7 +121,7 @@ static int backup_begins(void **state)
 
 static int backup_ends(void **state)
 {
-    mr_log_listen(NULL, NULL);
+    log_event_listen(NULL);
     return node_teardown(state);
 }
 
@@ -177,17 +148,18 @@ static void say_in_sync(void)
 /* The copy of what b owns is begun again, after a second each, and then the node is no backup any more. */
 TEST(a_backup_without_memory_gives_its_assignment_up, backup_begins, backup_ends)
 {
-    mr_log_listen(keep_event, "copy_given_up");
+    log_event_listen("copy_given_up");
     const uint64_t id = copying();
     assert_int_equal(id, assigned());
     copy_is(PS_MIGRATION_FAILED, MR_OUT_OF_MEMORY);
     WAIT_UNTIL(fake_coordinator_settle(SESSION), starts() == 2 && copying() == id);
     assert_int_equal(assigned(), id);
-    assert_false(has_said(""));
+    assert_false(log_event_has_come());
     copy_is(PS_MIGRATION_FAILED, MR_NO_MEMORY);
     WAIT_UNTIL(fake_coordinator_settle(SESSION), assigned() == 0);
     assert_true(fake_coordinator_report().room.refuses_copies);
-    assert_true(has_said("has no memory for the copy of") && has_said("raise memory.limit_mib"));
+    assert_log_event("has no memory for the copy of");
+    assert_log_event("raise memory.limit_mib");
     const uint64_t epoch = fake_coordinator_map()->epoch;
     fake_coordinator_settle(SESSION); /* and this leader does not assign it again */
     assert_int_equal(fake_coordinator_map()->epoch, epoch);
@@ -198,9 +170,9 @@ TEST(a_backup_without_memory_gives_its_assignment_up, backup_begins, backup_ends
 TEST(what_a_backup_in_sync_has_lost_is_given_up_at_once, backup_begins, backup_ends)
 {
     const uint64_t id = copying();
-    mr_log_listen(keep_event, "copy_follows");
+    log_event_listen("copy_follows");
     copy_is(PS_MIGRATION_FOLLOWING, MR_OK);
-    WAIT_UNTIL(fake_coordinator_settle(SESSION), has_said(""));
+    WAIT_UNTIL(fake_coordinator_settle(SESSION), log_event_has_come());
     say_in_sync();
     copy_is(PS_MIGRATION_FAILED, MR_UNREACHABLE);
     WAIT_UNTIL(fake_coordinator_settle(SESSION), assigned() != id);
@@ -213,11 +185,11 @@ TEST(what_a_backup_in_sync_has_lost_is_given_up_at_once, backup_begins, backup_e
 TEST(what_the_owner_cannot_complete_stays_assigned, backup_begins, backup_ends)
 {
     const uint64_t id = copying();
-    mr_log_listen(keep_event, "copy_failed");
+    log_event_listen("copy_failed");
     for (uint32_t i = 1; i < 3; i++) {
         copy_is(PS_MIGRATION_FAILED, MR_BUSY);
         WAIT_UNTIL(fake_coordinator_settle(SESSION), starts() == i + 1 && copying() == id);
         assert_int_equal(assigned(), id);
     }
-    assert_true(has_said("begins again: the test says so"));
+    assert_log_event("begins again: the test says so");
 }
