@@ -8,9 +8,11 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+from waits import wait_until  # noqa: E402
 
 NODES = 3
 STEPS = 20  # that each trainer goes on between two changes
@@ -54,11 +56,7 @@ class Trainer:
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not after {SECONDS} s: {what}")
-        time.sleep(0.1)
+    wait_until(holds, what, SECONDS)
 
 
 class Rolling:

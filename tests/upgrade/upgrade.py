@@ -22,8 +22,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 import build as builds  # noqa: E402
 from rolling import Rolling  # noqa: E402
+from zookeeper_server import ZooKeeperServer  # noqa: E402
 
 PROGRAM = Path(__file__).resolve().parent / "program.py"
 # The network of the test: where nodes without sockets have their end of a cable, and clients theirs.
@@ -135,38 +137,6 @@ class Node:
 
     def __exit__(self, *_):
         self.end()
-
-
-class ZooKeeper:
-    """One server of it on loopback."""
-
-    def __init__(self, folder: Path):
-        jars = [f"/usr/share/java/{name}.jar" for name in ("zookeeper", "zookeeper-jute", "slf4j-api")]
-        for pattern in ("slf4j-simple", "netty*", "snappy*", "metrics*", "commons-cli", "log4j*"):
-            jars += [str(path) for path in Path("/usr/share/java").glob(f"{pattern}.jar")]
-        config = folder / "zoo.cfg"
-        config.write_text(
-            f"tickTime=500\ndataDir={folder}/zookeeper\nclientPort=2181\nclientPortAddress=127.0.0.1\n"
-            "admin.enableServer=false\nminSessionTimeout=1000\nmaxSessionTimeout=60000\n"
-        )
-        (folder / "zookeeper").mkdir()
-        self.log = (folder / "zookeeper.log").open("w")
-        command = [
-            "java",
-            "-Xmx200m",
-            "-cp",
-            ":".join(jars),
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-        ]
-        self.process = subprocess.Popen([*command, config], stdout=self.log, stderr=self.log)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
-        self.log.close()
 
 
 class Pair:
@@ -333,7 +303,7 @@ class Pair:
             done = wait_until(lambda: program("dump", str(folder / name)), lambda d: d.returncode == 0)
             return content(folder / name) if done.returncode == 0 else done.stdout
 
-        with ZooKeeper(folder):
+        with ZooKeeperServer(folder, "127.0.0.1"):
             with nodes():
                 done = wait_until(
                     lambda: self.today.ctl(f"127.0.0.1:{ports[self.older]}", "nodes"),
@@ -364,7 +334,7 @@ class Pair:
             return
         folder = self.folder / "rolling"
         (folder / "ckpt").mkdir(parents=True)
-        with ZooKeeper(folder), Rolling(self.today, self.older, folder, Node) as rolling:
+        with ZooKeeperServer(folder, "127.0.0.1"), Rolling(self.today, self.older, folder, Node) as rolling:
             text = rolling.run()
         self.say("a rolling upgrade", "FAILED" not in text, text)
 

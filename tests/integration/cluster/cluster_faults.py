@@ -18,14 +18,12 @@ not newer than that of an acknowledged push it never sees less than this push: a
 was stopped is stale.
 """
 
-import ctypes
 import json
 import os
 import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 from waits import wait_until  # noqa: E402
+from zookeeper_server import ZooKeeperServer, die_with_parent  # noqa: E402
 
 NODES, KEYS, DIM, TRAINERS = 3, 400, 4, 2
 SESSION_MS, LIMIT_MIB, DISK_MIB = 4000, 256, 512
@@ -46,10 +45,6 @@ STARTS_MAX = 4096
 SKIPPED = 77
 # What trainers say, in memory that all processes share: by trainer.
 ISSUED, ACKED, START_COUNT, CHECKS, WORDS = 0, 1, 2, 3, 4
-
-
-def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def run(*command: str, check: bool = True) -> str:
@@ -146,42 +141,6 @@ def read(path: str, seed: int) -> None:
 # ---- the cluster ----
 
 
-class ZooKeeper:
-    def __init__(self, folder: Path):
-        names = ("zookeeper", "zookeeper-jute", "slf4j-api")
-        self.jars = [f"/usr/share/java/{name}.jar" for name in names]
-        for pattern in ("slf4j-simple", "netty*", "snappy*", "metrics*", "commons-cli", "log4j*"):
-            self.jars += [str(path) for path in Path("/usr/share/java").glob(f"{pattern}.jar")]
-        self.config, self.log = folder / "zoo.cfg", (folder / "zookeeper.log").open("w")
-        (folder / "zookeeper").mkdir()
-        self.config.write_text(
-            f"tickTime=500\ndataDir={folder}/zookeeper\nclientPort=2181\nadmin.enableServer=false\n"
-            "minSessionTimeout=1000\nmaxSessionTimeout=60000\n4lw.commands.whitelist=*\n"
-        )
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            ["java", "-Xmx200m", "-cp", ":".join(self.jars)]
-            + ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.config)],
-            stdout=self.log,
-            stderr=self.log,
-            preexec_fn=die_with_parent,
-        )
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def says(self, what: str) -> int:
-        with socket.create_connection(("127.0.0.1", 2181), timeout=5) as connection:
-            connection.sendall(b"mntr")
-            text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-        found = re.search(rf"^{what}\s+(\d+)", text, re.MULTILINE)
-        assert found, text
-        return int(found.group(1))
-
-
 class Node:
     """A host with a cable to the hub, and the node that runs on it."""
 
@@ -264,7 +223,7 @@ class Soak:
         for command in ("link set lo up", "link add br0 type bridge", "addr add 10.98.0.254/24 dev br0"):
             run("ip", *command.split())
         run("ip", "link", "set", "br0", "up")
-        self.zookeeper = ZooKeeper(folder)
+        self.zookeeper = ZooKeeperServer(folder)
         self.nodes = [Node(i, programs, replication, folder) for i in range(NODES)]
         wait_until(self.settled, "the cluster forms")
         self.clients = [self.client("train", str(i)) for i in range(TRAINERS)]
