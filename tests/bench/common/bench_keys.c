@@ -14,6 +14,15 @@ uint64_t bench_key_at(uint64_t i)
     return bench_random_next(&state);
 }
 
+void bench_keys_dense(uint64_t *out, size_t count, uint64_t key_count)
+{
+    uint64_t state = 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        out[i] = (state >> 33) % key_count;
+    }
+}
+
 void bench_keys_uniform(uint64_t *out, size_t count, uint64_t key_count, uint64_t seed)
 {
     for (size_t i = 0; i < count; i++)

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_print.h"
 #include "tests/bench/limits/bare_socket.h"
 #include "tests/bench/limits/bare_table.h"
@@ -199,11 +200,7 @@ static void measure_empty_many(struct client *c, uint32_t runs)
 
 static void bare_client_fill(struct client *c)
 {
-    uint64_t state = 1;
-    for (uint32_t i = 0; i < ROWS; i++) { /* the keys of bench_calls */
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        c->keys[i] = (state >> 33) % BARE_TABLE_KEYS;
-    }
+    bench_keys_dense(c->keys, ROWS, BARE_TABLE_KEYS);
     for (uint32_t i = 0; i < ROWS * BARE_DIM; i++)
         c->rows[i] = 1e-3f * (float)((int)(i % 7) - 3);
     c->variable = bench_allocate(BARE_VARIABLE_FLOATS * sizeof(float));

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "millrace.h"
 #include "millrace_observe.h"
+#include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 
 #define ROWS        13312u /* 512 samples x 26 slots */
@@ -61,12 +62,6 @@ static void bench_empty_many(struct mr_client *client, double seconds)
     bench_print_rate("empty_call_64", rate, "calls/s", calls);
 }
 
-static uint64_t next_key(uint64_t *state, uint64_t key_count)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*state >> 33) % key_count;
-}
-
 struct workload {
     uint32_t table, set_table; /* Adagrad's, and one whose rows are replaced */
     uint64_t keys[ROWS];
@@ -86,9 +81,7 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     struct mr_feature set = mr_feature_table("bench_set", DIM);
     mr_feature_set_optimizer(&set, MR_OPT_ASSIGN);
     bench_check(mr_create(client, NULL, &set, 1, &w->set_table), "create");
-    uint64_t state = 1;
-    for (uint32_t i = 0; i < ROWS; i++)
-        w->keys[i] = next_key(&state, key_count);
+    bench_keys_dense(w->keys, ROWS, key_count);
     for (uint32_t i = 0; i < ROWS * DIM; i++)
         w->gradients[i] = 1e-3f * (float)((int)(i % 7) - 3);
     /* Rows exist before anything is measured. */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "millrace.h"
 #include "millrace_observe.h"
+#include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 
 #define VARIABLE_ELEMENTS (2u << 20)
@@ -144,11 +145,7 @@ static void make_features(struct bench *b)
     bench_check(mr_create(b->client, NULL, features, 2, ids), "create");
     b->table = ids[0];
     b->variable = ids[1];
-    uint64_t state = 1;
-    for (uint32_t i = 0; i < BULK_ROWS; i++) {
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        b->keys[i] = (state >> 33) % TABLE_KEYS;
-    }
+    bench_keys_dense(b->keys, BULK_ROWS, TABLE_KEYS);
     end_bulk(begin_bulk(b));
 }
 
